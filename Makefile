@@ -1,0 +1,59 @@
+# webhook_outbox: `make help` lists what there is. PG names the PostgreSQL major version: 15 (default) or 18.
+#
+# The private servers, and all else that tests and demo need, live in build/. Only `make install` puts anything
+# into a server of the machine: the one PG_CONFIG belongs to.
+
+PG ?= 15
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: help setup build install stage demo test lint clean
+
+# Written down once, in Cargo.toml.
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+PLACES := . pg_test/support/places.sh
+
+# A PG_CONFIG of the caller's own needs none of what `setup` installs.
+ifeq ($(origin PG_CONFIG),undefined)
+PREPARE := setup
+PG_CONFIG = $(shell $(PLACES) && header_pg_config $(PG))
+endif
+# Whose folders `install` copies into: those of the server built for, unless told otherwise.
+INTO ?= $(PG_CONFIG)
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: ## installs what is missing (Debian packages as root, a Python environment, private servers)
+	@pg_test/support/setup.sh $(PG)
+
+build: $(PREPARE) ## compiles the extension for PG
+	PGRX_PG_CONFIG_PATH="$(PG_CONFIG)" CARGO_TARGET_DIR=target/pg$(PG) \
+	  cargo build --locked --release --no-default-features --features pg$(PG)
+
+install: build ## builds, and copies the extension into the server of PG_CONFIG (INTO=other to copy elsewhere)
+	umask 022; library="$$($(INTO) --pkglibdir)"; extension="$$($(INTO) --sharedir)/extension"; \
+	install -d "$(DESTDIR)$$library" "$(DESTDIR)$$extension"; \
+	install -m 755 target/pg$(PG)/release/libwebhook_outbox.so "$(DESTDIR)$$library/webhook_outbox.so.new"; \
+	mv -f "$(DESTDIR)$$library/webhook_outbox.so.new" "$(DESTDIR)$$library/webhook_outbox.so"; \
+	sed "s/^default_version = .*/default_version = '$(VERSION)'/" webhook_outbox.control \
+	  >"$(DESTDIR)$$extension/webhook_outbox.control"; \
+	LC_ALL=C; export LC_ALL; cat sql/[0-9][0-9]_*.sql >"$(DESTDIR)$$extension/webhook_outbox--$(VERSION).sql"; \
+	for upgrade in sql/webhook_outbox--*.sql; do \
+	  if [ -e "$$upgrade" ]; then install -m 644 "$$upgrade" "$(DESTDIR)$$extension/"; fi; \
+	done
+
+stage: setup ## builds, and installs into the private server of tests and demo
+	@$(PLACES) && $(MAKE) --no-print-directory install PG=$(PG) INTO="$$(server_pg_config $(PG))"
+
+demo: ## shows a signed, a retried and a replayed delivery on a private server
+	@examples/demo/run $(PG)
+
+test: ## everything: lint, the pure rooms, both PostgreSQL versions
+	@pg_test/all
+
+lint: setup ## formatting, clippy, licences, no unsafe code outside src/pg
+	@pg_test/support/lint.sh
+
+clean: ## removes all that was built
+	rm -rf target pg_test/out "$$(readlink -m build)" build

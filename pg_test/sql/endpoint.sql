@@ -1,0 +1,171 @@
+-- Endpoints: creating, changing, enabling, disabling, deleting; every refusal.
+\pset format unaligned
+\pset tuples_only on
+\set SHOW_CONTEXT never
+
+-- Runs a statement and says how it failed: SQLSTATE and message, then detail and hint.
+create function pg_temp.failure(statement text) returns text
+language plpgsql as $$
+declare
+  message text;
+  detail text;
+  hint text;
+begin
+  execute statement;
+  return 'no error';
+exception when others then
+  get stacked diagnostics message = message_text, detail = pg_exception_detail, hint = pg_exception_hint;
+  return concat_ws(E'\n', sqlstate || ' ' || message, nullif(detail, ''), nullif(hint, ''));
+end
+$$;
+
+-- Nothing is committed below: no leader acts on it.
+begin;
+select * from webhook.create_endpoint('acme', 'https://hooks.example.com/in', description => 'first') \gset
+select :'secret' ~ '^whsec_[A-Za-z0-9+/]{43}=$', :endpoint_id > 0;
+select partner_id, url, event_types, test, state, state_reason, verify, description, max_in_flight, array_length(key_ids, 1), format, revision, inert, created_by = session_user
+  from webhook.endpoints where endpoint_id = :endpoint_id;
+select generation, created_xid = pg_current_xact_id(), changed_xid = pg_current_xact_id(), created_snapshot is not null
+  from webhook._endpoint where endpoint_id = :endpoint_id;
+select revision, format from webhook._endpoint_revision where endpoint_id = :endpoint_id;
+-- The secret that was shown is the one that signs.
+select webhook._secret_text(secret) = :'secret', length(secret), valid_until from webhook._secret where endpoint_id = :endpoint_id;
+
+-- Options; duplicates are dropped, the order of first mention stays.
+select endpoint_id as other from webhook.create_endpoint(
+  'acme', 'https://hooks.example.com:8443/in?x=1', '{customer.*,balance.low,customer.*,api_key.created,balance.low}',
+  test => true, max_in_flight => 2) \gset
+select event_types, test, max_in_flight from webhook.endpoints where endpoint_id = :other;
+select count(distinct secret) from webhook._secret where endpoint_id in (:endpoint_id, :other);
+
+-- The method of verification is kept, and said to do nothing yet.
+select state, verify from webhook.endpoints
+ where endpoint_id = (select c.endpoint_id from webhook.create_endpoint('acme', 'https://hooks.example.com/c', verify => 'challenge') as c);
+
+-- Changing: what is left out stays, and each change is a new generation.
+select webhook.update_endpoint(:other, description => 'second');
+select webhook.update_endpoint(:other, url => 'https://hooks.example.com/new', event_types => '{*}', max_in_flight => 5);
+select url, event_types, description, max_in_flight from webhook.endpoints where endpoint_id = :other;
+select webhook.update_endpoint(:other, description => '', max_in_flight => 0);
+select url, event_types, description, max_in_flight from webhook.endpoints where endpoint_id = :other;
+select generation from webhook._endpoint where endpoint_id = :other;
+
+-- Disabling and enabling.
+select webhook.disable_endpoint(:other, '  moved away ');
+select state, state_reason, state_changed_at > created_at from webhook.endpoints where endpoint_id = :other;
+select webhook.enable_endpoint(:other, 'came back');
+select state, state_reason from webhook.endpoints where endpoint_id = :other;
+select webhook.enable_endpoint(:other);
+select state, state_reason from webhook.endpoints where endpoint_id = :other;
+select generation from webhook._endpoint where endpoint_id = :other;
+
+-- What the leader found out counts for its generation only, and survives a change that is no enabling.
+insert into webhook._endpoint_state (endpoint_id, generation, state, reason, changed_at)
+values (:other, 5, 'disabled', 'an old 410', now());
+select state, state_reason from webhook.endpoints where endpoint_id = :other;
+update webhook._endpoint_state set generation = 7, reason = 'the receiver answered 410 Gone', changed_at = '2026-01-01 00:00:00+00' where endpoint_id = :other;
+select state, state_reason from webhook.endpoints where endpoint_id = :other;
+select webhook.update_endpoint(:other, description => 'third');
+select state, state_reason, state_changed_at = '2026-01-01 00:00:00+00' from webhook.endpoints where endpoint_id = :other;
+select webhook.enable_endpoint(:other);
+select state, state_reason from webhook.endpoints where endpoint_id = :other;
+select state, reason, generation from webhook._endpoint_state where endpoint_id = :other;
+
+-- Deleting: no key is left, the row stays.
+select webhook.delete_endpoint(:other, 'contract ended');
+select state, state_reason, key_ids from webhook.endpoints where endpoint_id = :other;
+select count(*) from webhook._secret where endpoint_id = :other;
+select pg_temp.failure(format($$select webhook.update_endpoint(%s, description => 'x')$$, :other));
+select pg_temp.failure(format($$select webhook.enable_endpoint(%s)$$, :other));
+select pg_temp.failure(format($$select webhook.disable_endpoint(%s, 'x')$$, :other));
+select pg_temp.failure(format($$select webhook.delete_endpoint(%s, 'x')$$, :other));
+
+-- States of later versions cannot be enabled away.
+update webhook._endpoint set state = 'paused' where endpoint_id = :endpoint_id;
+select replace(pg_temp.failure(format($$select webhook.enable_endpoint(%s)$$, :endpoint_id)), :'endpoint_id', '<id>');
+rollback;
+
+-- NULL where it makes no sense.
+select pg_temp.failure($$select webhook.create_endpoint(null, 'https://hooks.example.com/')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', null)$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', null)$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', '{a.b,null}')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', test => null)$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', verify => null)$$);
+select pg_temp.failure($$select webhook.update_endpoint(null)$$);
+select pg_temp.failure($$select webhook.enable_endpoint(null)$$);
+select pg_temp.failure($$select webhook.disable_endpoint(null, 'x')$$);
+select pg_temp.failure($$select webhook.delete_endpoint(null, 'x')$$);
+
+-- Arguments.
+select pg_temp.failure($$select webhook.create_endpoint('ac me', 'https://hooks.example.com/')$$);
+select pg_temp.failure($$select webhook.create_endpoint('', 'https://hooks.example.com/')$$);
+select pg_temp.failure($$select webhook.create_endpoint('_operator', 'https://hooks.example.com/')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', '{}')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', '{customer*}')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', '{a.b,"",c.d}')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', array(select 'type.' || n from generate_series(1, 101) as n))$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', verify => 'carrier pigeon')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', max_in_flight => 0)$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', max_in_flight => 1001)$$);
+
+-- Callback URLs.
+select url || E'\n' || pg_temp.failure(format($$select webhook.create_endpoint('acme', %L)$$, url))
+  from (values ('ftp://hooks.example.com/'), ('hooks.example.com'), ('https://user:pw@hooks.example.com/'), ('https://hooks.example.com/#x'),
+               ('https://localhost/'), ('https://10.0.0.1/'), ('https://[::ffff:10.0.0.1]/'), ('https://169.254.169.254/latest/meta-data/'), ('')) as bad (url);
+
+-- Endpoints that do not exist, and reasons that say nothing.
+select pg_temp.failure($$select webhook.update_endpoint(1, description => 'x')$$);
+select pg_temp.failure($$select webhook.enable_endpoint(1)$$);
+select pg_temp.failure($$select webhook.disable_endpoint(1, 'x')$$);
+select pg_temp.failure($$select webhook.delete_endpoint(1, 'x')$$);
+begin;
+select endpoint_id from webhook.create_endpoint('acme', 'https://hooks.example.com/') \gset
+select pg_temp.failure(format($$select webhook.disable_endpoint(%s, null)$$, :endpoint_id));
+select pg_temp.failure(format($$select webhook.disable_endpoint(%s, E' \n')$$, :endpoint_id));
+select pg_temp.failure(format($$select webhook.delete_endpoint(%s, null)$$, :endpoint_id));
+select pg_temp.failure(format($$select webhook.delete_endpoint(%s, repeat('x', 1001))$$, :endpoint_id));
+select pg_temp.failure(format($$select webhook.enable_endpoint(%s, '')$$, :endpoint_id));
+select pg_temp.failure(format($$select webhook.update_endpoint(%s, url => 'http://')$$, :endpoint_id)) like '22023 callback URL is refused%';
+select pg_temp.failure(format($$select webhook.update_endpoint(%s, event_types => '{}')$$, :endpoint_id));
+select pg_temp.failure(format($$select webhook.update_endpoint(%s, max_in_flight => -1)$$, :endpoint_id));
+select state, url from webhook.endpoints where endpoint_id = :endpoint_id;
+rollback;
+
+-- The limit of endpoints per partner; deleted ones do not count.
+begin;
+select count(*) from generate_series(1, current_setting('webhook.max_endpoints_per_partner')::integer) as n
+ cross join lateral webhook.create_endpoint('crowded', 'https://hooks.example.com/' || n) as c;
+select pg_temp.failure($$select webhook.create_endpoint('crowded', 'https://hooks.example.com/more')$$);
+select pg_temp.failure($$select webhook.create_endpoint('roomy', 'https://hooks.example.com/more')$$);
+select webhook.delete_endpoint(min(endpoint_id), 'make room') from webhook.endpoints where partner_id = 'crowded';
+select pg_temp.failure($$select webhook.create_endpoint('crowded', 'https://hooks.example.com/more')$$);
+rollback;
+
+-- Sessions that cannot write.
+begin read only;
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/')$$);
+select pg_temp.failure($$select webhook.update_endpoint(1)$$);
+select pg_temp.failure($$select webhook.enable_endpoint(1)$$);
+select pg_temp.failure($$select webhook.disable_endpoint(1, 'x')$$);
+select pg_temp.failure($$select webhook.delete_endpoint(1, 'x')$$);
+rollback;
+
+-- EXECUTE is the whole right; the creator is the session's user.
+create role regress_webhook_operator;
+grant usage on schema webhook to regress_webhook_operator;
+set role regress_webhook_operator;
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/')$$);
+reset role;
+grant execute on function webhook.create_endpoint to regress_webhook_operator;
+begin;
+set local role regress_webhook_operator;
+select endpoint_id from webhook.create_endpoint('acme', 'https://hooks.example.com/') \gset
+select pg_temp.failure($$select * from webhook._secret$$);
+select pg_temp.failure($$select * from webhook.endpoints$$);
+reset role;
+select created_by = session_user from webhook.endpoints where endpoint_id = :endpoint_id;
+rollback;
+revoke all on schema webhook from regress_webhook_operator;
+revoke all on function webhook.create_endpoint from regress_webhook_operator;
+drop role regress_webhook_operator;

@@ -1,0 +1,14 @@
+//! What the tests stand on: private PostgreSQL clusters, receivers that misbehave to order, a name server whose
+//! answers a test chooses, and the public libraries that judge what arrives. It knows the product only from
+//! outside (SQL and HTTP), refuses to share any of its code, and leaves no process and no folder behind.
+//!
+//! A fault of the house itself is a panic with the reason: a test that cannot run fails, it is never skipped.
+
+pub mod cluster;
+pub mod dns;
+pub mod receiver;
+pub mod tls;
+pub mod verifier;
+pub mod wait;
+
+mod place;

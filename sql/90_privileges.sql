@@ -1,0 +1,19 @@
+-- Who may do what, in one place. Nothing is granted to PUBLIC; roles get what they need one by one.
+
+-- EXECUTE on every new function is PUBLIC's by default: it would let any user of the database emit, make
+-- endpoints and read the lists.
+revoke all on all routines in schema webhook from public;
+-- ALTER DEFAULT PRIVILEGES of the installing role may have given tables, or the schema, to everybody.
+revoke all on all tables in schema webhook from public;
+revoke all on all sequences in schema webhook from public;
+revoke all on schema webhook from public;
+
+-- Monitoring agents read the two stat views, and nothing else here. Functions that a view calls run with
+-- the rights of whoever reads it, so they need EXECUTE as well: what they tell is an origin, a time and counters.
+grant usage on schema webhook to pg_monitor;
+grant select on webhook.stat_queue to pg_monitor;
+grant select on webhook.stat_worker to pg_monitor;
+grant execute on function webhook._origin() to pg_monitor;
+grant execute on function webhook._event_time(text) to pg_monitor;
+grant execute on function webhook._unread() to pg_monitor;
+grant execute on function webhook._worker() to pg_monitor;

@@ -1,0 +1,22 @@
+-- What a dump keeps, and the first wake. Rows of an extension's tables are dumped only when it says so.
+-- Not dumped: _due, _ledger and _request. A copy has nothing to carry out; its leader begins its own ledger,
+-- and what waited is in _delivery.
+
+-- Daily partitions are no members of the extension: pg_dump writes them as plain tables and attaches them.
+select pg_catalog.pg_extension_config_dump('webhook._event_default', '');
+select pg_catalog.pg_extension_config_dump('webhook._feed_default', '');
+select pg_catalog.pg_extension_config_dump('webhook._delivery_default', '');
+select pg_catalog.pg_extension_config_dump('webhook._attempt_default', '');
+select pg_catalog.pg_extension_config_dump('webhook._excerpt_default', '');
+select pg_catalog.pg_extension_config_dump('webhook._idempotency', '');
+select pg_catalog.pg_extension_config_dump('webhook._fenced', '');
+select pg_catalog.pg_extension_config_dump('webhook._endpoint', '');
+select pg_catalog.pg_extension_config_dump('webhook._endpoint_state', '');
+select pg_catalog.pg_extension_config_dump('webhook._endpoint_revision', '');
+select pg_catalog.pg_extension_config_dump('webhook._secret', '');
+select pg_catalog.pg_extension_config_dump('webhook._event_type', '');
+-- The row that CREATE EXTENSION made before the restore has a random id of its own.
+select pg_catalog.pg_extension_config_dump('webhook._seal_key', '');
+
+-- The launcher looks for the extension when this transaction commits.
+select webhook._wake();

@@ -1,0 +1,404 @@
+//! From the due table and the scheduler onto the wire: claims, hand-over to the threads, and what
+//! follows when an endpoint opens or closes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::configuration::Standing;
+use super::pair::{Flight, Message, Waiting};
+use super::transaction::transaction;
+use super::{Batch, End, Leader, Queue};
+use crate::pg::outbox::{self, Change, Claim, Claimed, Row};
+use crate::rules::ids::{EndpointId, EventId};
+use crate::wire::crew::Job;
+
+/// Queues claimed from in one transaction, and rows taken of each at most.
+const CLAIM_QUEUES: usize = 100;
+const CLAIM_ROWS: usize = 64;
+/// Deliveries cancelled in one transaction.
+const CANCEL_ROWS: i32 = 500;
+
+impl Leader {
+    /// A time for a new row of the due table: later than the last claim, so that no claim passed it.
+    pub fn stamp(&self, at: i64) -> i64 {
+        at.max(self.last_claim + 1)
+    }
+
+    /// A queue has a row at this time.
+    pub fn note_due(&mut self, queue: Queue, at: i64) {
+        match self.due.get(&queue) {
+            Some(known) if *known <= at => {}
+            _ => self.set_due(queue, Some(at)),
+        }
+    }
+
+    fn set_due(&mut self, queue: Queue, at: Option<i64>) {
+        if let Some(old) = self.due.remove(&queue) {
+            self.due_order.remove(&(old, queue.0, queue.1));
+        }
+        if let Some(at) = at {
+            self.due.insert(queue, at);
+            let sends = self
+                .configuration
+                .endpoint(queue.0)
+                .is_some_and(|endpoint| endpoint.standing == Standing::Sends);
+            // A queue that is held costs nothing: it is not even looked at until it may be sent.
+            if sends {
+                self.due_order.insert((at, queue.0, queue.1));
+            }
+        }
+    }
+
+    /// Endpoints that began or ceased to be sent to.
+    pub fn follow_standing(&mut self, moved: Vec<EndpointId>) {
+        for id in moved {
+            let standing = self
+                .configuration
+                .endpoint(id)
+                .map(|endpoint| endpoint.standing);
+            for class in [0, 1] {
+                if let Some(at) = self.due.get(&(id, class)).copied() {
+                    self.due_order.remove(&(at, id, class));
+                    if standing == Some(Standing::Sends) {
+                        self.due_order.insert((at, id, class));
+                    }
+                }
+            }
+            match standing {
+                Some(Standing::Closed) => self.close_endpoint(id),
+                Some(Standing::Holds) => {
+                    for waiting in self.scheduler.take_all(id) {
+                        self.put_back(waiting);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Nothing more goes to this endpoint: what waits is cancelled, with the reason.
+    pub fn close_endpoint(&mut self, id: EndpointId) {
+        let reason = self.closing_reason(id);
+        for waiting in self.scheduler.take_all(id) {
+            self.cancel(waiting, &reason);
+        }
+        self.to_cancel.push(id);
+    }
+
+    fn closing_reason(&self, id: EndpointId) -> String {
+        let Some(endpoint) = self.configuration.endpoint(id) else {
+            return "the endpoint does not exist".to_owned();
+        };
+        match &endpoint.state_reason {
+            Some(reason) => format!("the endpoint is {}: {reason}", endpoint.state),
+            None => format!("the endpoint is {}", endpoint.state),
+        }
+    }
+
+    fn cancel(&mut self, waiting: Waiting, reason: &str) {
+        self.busy.remove(&waiting.pair);
+        self.outcomes.changes.push(Change {
+            pair: waiting.pair,
+            revision: waiting.revision,
+            class: waiting.message.class,
+            series_start: waiting.series_start,
+            state: "cancelled",
+            reason: Some(reason.to_owned()),
+            attempt_count: waiting.attempt_count,
+            attempt: None,
+            next_attempt_at: None,
+            due: waiting.due,
+        });
+        self.unwritten_since.get_or_insert_with(Instant::now);
+        self.settle(waiting.batch);
+    }
+
+    /// A pair that cannot be sent just now leaves memory. A claimed one still has its row in the due
+    /// table: its queue is read again from there.
+    fn put_back(&mut self, waiting: Waiting) {
+        match waiting.due {
+            None => self.park(waiting),
+            Some(at) => {
+                self.busy.remove(&waiting.pair);
+                let queue = (waiting.pair.endpoint, waiting.message.class);
+                self.cursors.remove(&queue);
+                self.note_due(queue, at);
+                self.settle(waiting.batch);
+            }
+        }
+    }
+
+    /// Cancels what closed endpoints have in the due table, a bounded number at a time.
+    pub fn cancel_queues(&mut self) -> Result<(), End> {
+        let Some(id) = self.to_cancel.last().copied() else {
+            return Ok(());
+        };
+        // Results on their way could put rows back: they are written first.
+        if !self.outcomes.changes.is_empty() {
+            self.write()?;
+        }
+        let reason = self.closing_reason(id);
+        let cancelled = transaction(
+            self.owner,
+            false,
+            c"webhook leader: cancelling a queue",
+            || outbox::drop_queue(id, &reason, CANCEL_ROWS),
+        )
+        .map_err(|why| self.failed(why))?;
+        if cancelled == 0 {
+            self.to_cancel.pop();
+            for class in [0, 1] {
+                self.set_due((id, class), None);
+                self.cursors.remove(&(id, class));
+            }
+            self.behind.remove(&id);
+        }
+        Ok(())
+    }
+
+    /// Claims due pairs for endpoints that have room, and lets them wait for their turn.
+    pub fn claim(&mut self) -> Result<(), End> {
+        let now = self.clock.now();
+        let claims = self.claims(now);
+        if claims.is_empty() {
+            return Ok(());
+        }
+        // A result on its way may change the very rows: written first, they are read as they are.
+        if !self.outcomes.changes.is_empty() {
+            self.write()?;
+        }
+        self.last_claim = now;
+        let origin = self.origin;
+        let (n, batch, incarnation) = (self.last_n + 1, self.last_batch + 1, self.incarnation);
+        let busy = &self.busy;
+        let (claimed, events, next, seal_keys) = transaction(
+            self.owner,
+            true,
+            c"webhook leader: claiming due work",
+            || {
+                let claimed = outbox::claim(&claims, now);
+                let mut ids: Vec<EventId> = claimed.iter().map(|row| row.pair.event).collect();
+                ids.sort_unstable();
+                ids.dedup();
+                let events = if ids.is_empty() {
+                    Vec::new()
+                } else {
+                    outbox::events_by_id(origin, &ids)
+                };
+                let drained = advance(&claims, &claimed);
+                let next = outbox::next_due(&drained);
+                let seal_keys = outbox::seal_keys();
+                let pairs: Vec<_> = claimed
+                    .iter()
+                    .filter(|row| !busy.contains(&row.pair))
+                    .map(|row| (row.pair, row.attempt_count + 1))
+                    .collect();
+                if !pairs.is_empty() {
+                    outbox::open_claim(n, incarnation, batch, &pairs);
+                }
+                (claimed, events, next, seal_keys)
+            },
+        )
+        .map_err(|why| self.failed(why))?;
+        self.seal_keys.extend(seal_keys);
+        self.move_on(&claims, &claimed, &next);
+        if claimed.iter().any(|row| !self.busy.contains(&row.pair)) {
+            (self.last_n, self.last_batch) = (n, batch);
+            self.batches.insert(batch, Batch { n, left: 1 });
+            let events: HashMap<EventId, Row> =
+                events.into_iter().map(|row| (row.event.id, row)).collect();
+            let mut messages = HashMap::new();
+            for row in claimed {
+                self.take_claimed(&row, &events, &mut messages, batch);
+            }
+            self.settle(batch);
+        }
+        Ok(())
+    }
+
+    /// Queues that are due and whose endpoint has room, with the keysets to go on from.
+    fn claims(&self, now: i64) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        for (at, endpoint, class) in &self.due_order {
+            if *at > now || claims.len() >= CLAIM_QUEUES {
+                break;
+            }
+            let Some(known) = self.configuration.endpoint(*endpoint) else {
+                continue;
+            };
+            // Twice the room, so that a finished request finds the next pair waiting.
+            let room = self
+                .scheduler
+                .room_for(*endpoint, known.cap.map(|cap| cap * 2))
+                .min(CLAIM_ROWS);
+            if room == 0 || self.scheduler.waiting_for(*endpoint) > 0 {
+                continue;
+            }
+            claims.push(Claim {
+                endpoint: *endpoint,
+                class: *class,
+                after: self
+                    .cursors
+                    .get(&(*endpoint, *class))
+                    .cloned()
+                    .unwrap_or_default(),
+                limit: i32::try_from(room).unwrap_or(1),
+            });
+        }
+        claims
+    }
+
+    /// Advances the keysets and learns when each queue has its next row.
+    fn move_on(&mut self, claims: &[Claim], claimed: &[Claimed], next: &[outbox::NextDue]) {
+        for row in claimed {
+            self.cursors.insert(
+                (row.pair.endpoint, row.class),
+                (row.next_attempt_at, row.pair.event.to_string()),
+            );
+        }
+        let mut following: HashMap<Queue, i64> = next
+            .iter()
+            .map(|next| ((next.endpoint, next.class), next.at))
+            .collect();
+        for claim in claims {
+            let queue = (claim.endpoint, claim.class);
+            let next = following.remove(&queue);
+            if next.is_none_or(|at| at > self.last_claim) {
+                self.behind.remove(&claim.endpoint);
+            }
+            self.set_due(queue, next);
+        }
+    }
+
+    fn take_claimed(
+        &mut self,
+        row: &Claimed,
+        events: &HashMap<EventId, Row>,
+        messages: &mut HashMap<EventId, Arc<Message>>,
+        batch: i64,
+    ) {
+        if self.busy.contains(&row.pair) {
+            return;
+        }
+        let Some(endpoint) = self.configuration.endpoint(row.pair.endpoint) else {
+            return;
+        };
+        let (partner, cap) = (endpoint.partner_id.clone(), endpoint.cap);
+        let refusal = match events.get(&row.pair.event) {
+            None => Some("the event is gone"),
+            Some(event) if event.expunged => Some("the payload was expunged"),
+            Some(event) if !self.sealed(event) => {
+                Some("the event is fenced: its row does not match its seal")
+            }
+            // Ownership is checked again whenever something is sent.
+            Some(event) if event.event.partner_id != partner => {
+                Some("the endpoint belongs to another partner")
+            }
+            Some(_) => None,
+        };
+        if let Some(batch) = self.batches.get_mut(&batch) {
+            batch.left += 1;
+        }
+        if let Some(reason) = refusal {
+            self.outcomes.changes.push(Change {
+                pair: row.pair,
+                revision: row.revision,
+                class: row.class,
+                series_start: row.series_start,
+                state: "dead",
+                reason: Some(reason.to_owned()),
+                attempt_count: row.attempt_count,
+                attempt: None,
+                next_attempt_at: None,
+                due: Some(row.next_attempt_at),
+            });
+            self.unwritten_since.get_or_insert_with(Instant::now);
+            self.settle(batch);
+            return;
+        }
+        let Some(event) = events.get(&row.pair.event) else {
+            return;
+        };
+        let message = messages
+            .entry(row.pair.event)
+            .or_insert_with(|| Message::new(&event.event, row.class));
+        let waiting = Waiting {
+            pair: row.pair,
+            message: Arc::clone(message),
+            revision: row.revision,
+            attempt_count: row.attempt_count,
+            series_start: row.series_start,
+            batch,
+            due: Some(row.next_attempt_at),
+        };
+        self.busy.insert(row.pair);
+        self.scheduler
+            .push(row.pair.endpoint, &partner, cap, waiting, self.clock.now());
+    }
+
+    /// Hands pairs to the threads as far as the caps allow.
+    pub fn dispatch(&mut self) {
+        while let Some((id, next)) = self.scheduler.take_next() {
+            let waiting = next.item;
+            let Some(endpoint) = self.configuration.endpoint(id) else {
+                self.scheduler.finished(id, 0, false);
+                continue;
+            };
+            if endpoint.standing != Standing::Sends {
+                let closed = endpoint.standing == Standing::Closed;
+                self.scheduler.finished(id, 0, false);
+                if closed {
+                    let reason = self.closing_reason(id);
+                    self.cancel(waiting, &reason);
+                } else {
+                    self.put_back(waiting);
+                }
+                continue;
+            }
+            self.last_ticket += 1;
+            let job = Job {
+                ticket: self.last_ticket,
+                target: endpoint.target.clone(),
+                pair: waiting.pair,
+                attempt: u32::try_from(waiting.attempt_count + 1).unwrap_or(1),
+                traceparent: waiting.message.traceparent.clone(),
+                body: Arc::clone(&waiting.message.body),
+                keys: Arc::clone(&endpoint.keys),
+            };
+            self.flights.insert(
+                self.last_ticket,
+                Flight {
+                    waiting,
+                    begun: Instant::now(),
+                    generation: endpoint.generation,
+                    overdue: false,
+                },
+            );
+            self.crew.submit(job);
+        }
+    }
+}
+
+/// Keysets after a claim, of those queues that gave fewer rows than asked.
+fn advance(claims: &[Claim], claimed: &[Claimed]) -> Vec<Claim> {
+    let mut last: HashMap<Queue, (i64, String)> = HashMap::new();
+    for row in claimed {
+        last.insert(
+            (row.pair.endpoint, row.class),
+            (row.next_attempt_at, row.pair.event.to_string()),
+        );
+    }
+    claims
+        .iter()
+        .map(|claim| Claim {
+            endpoint: claim.endpoint,
+            class: claim.class,
+            after: last
+                .get(&(claim.endpoint, claim.class))
+                .cloned()
+                .unwrap_or_else(|| claim.after.clone()),
+            limit: 1,
+        })
+        .collect()
+}

@@ -1,0 +1,353 @@
+//! From outcomes to rows: verdicts, parking of what is too slow, and the writing of results.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use pgrx::prelude::*;
+
+use super::pair::{Flight, Waiting};
+use super::transaction::transaction;
+use super::{Batch, End, Leader};
+use crate::pg::emit::now_micros;
+use crate::pg::outbox::{self, Attempted, Change, Excerpt, Outcomes};
+use crate::rules::delivery::{Answer, Category, Outcome};
+use crate::rules::policy::{Next, judge};
+use crate::wire::crew::Done;
+
+/// Outcomes written in one transaction at most, give or take one round of the loop.
+const FLUSH_ROWS: usize = 500;
+/// How long after its deadline a request on the wire may still come back: its row in the due table
+/// is stamped later than that, so that nobody claims it meanwhile.
+const WIRE_MARGIN: Duration = Duration::from_secs(60);
+
+impl Leader {
+    /// Takes finished requests from the threads.
+    pub fn collect(&mut self) {
+        let mut done: Vec<Done> = Vec::new();
+        self.crew.take_done(&mut done);
+        for done in done {
+            if let Some(flight) = self.flights.remove(&done.ticket) {
+                self.judge(flight, done.outcome);
+            }
+        }
+    }
+
+    fn judge(&mut self, flight: Flight, outcome: Outcome) {
+        let Flight {
+            waiting,
+            begun,
+            generation,
+            overdue,
+        } = flight;
+        let endpoint = waiting.pair.endpoint;
+        let took = i64::try_from(begun.elapsed().as_micros()).unwrap_or(i64::MAX);
+        self.scheduler.finished(endpoint, took, overdue);
+        self.busy.remove(&waiting.pair);
+        let attempt_count = waiting.attempt_count + 1;
+        let in_series = u32::try_from(attempt_count - waiting.series_start).unwrap_or(1);
+        let verdict = judge(
+            &outcome.answer,
+            in_series,
+            &self.settings.retry,
+            now_micros().div_euclid(1_000_000),
+            dice(),
+        );
+        let (state, reason, next_attempt_at) = match verdict.next {
+            Next::Delivered => ("delivered", None, None),
+            Next::Retry { after } => {
+                let after = i64::try_from(after.as_micros()).unwrap_or(i64::MAX);
+                let at = self.stamp(self.clock.now().saturating_add(after));
+                ("retrying", None, Some(at))
+            }
+            Next::DeadAndDisable => {
+                self.outcomes.gone.push((endpoint.0, generation));
+                self.disable_now(endpoint, generation);
+                ("dead", Some("the receiver answered 410 Gone"), None)
+            }
+            Next::Hold | Next::Dead => ("dead", Some(why_dead(verdict.category)), None),
+        };
+        let counter = if state == "delivered" {
+            &self.slot.delivered
+        } else {
+            &self.slot.failed
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if let Some(at) = next_attempt_at {
+            self.note_due((endpoint, waiting.message.class), at);
+        }
+        self.outcomes.changes.push(Change {
+            pair: waiting.pair,
+            revision: waiting.revision,
+            class: waiting.message.class,
+            series_start: waiting.series_start,
+            state,
+            reason: reason.map(str::to_owned),
+            attempt_count,
+            attempt: Some(attempted(outcome, verdict.category, waiting.message.digest)),
+            next_attempt_at,
+            due: waiting.due,
+        });
+        self.unwritten_since.get_or_insert_with(Instant::now);
+        self.settle(waiting.batch);
+    }
+
+    /// A finding counts for the generation it was made under: an old 410 cannot undo a new `enable`.
+    fn disable_now(&mut self, id: crate::rules::ids::EndpointId, generation: i64) {
+        let current = self
+            .configuration
+            .endpoint(id)
+            .is_some_and(|endpoint| endpoint.generation == generation);
+        if current {
+            self.configuration
+                .disable(id, "the receiver answered 410 Gone");
+            self.follow_standing(vec![id]);
+        }
+    }
+
+    /// One pair of a batch has its row among the outcomes; the last one closes the batch with them.
+    pub fn settle(&mut self, batch: i64) {
+        let Some(open) = self.batches.get_mut(&batch) else {
+            return;
+        };
+        open.left = open.left.saturating_sub(1);
+        if open.left == 0 {
+            self.batches.remove(&batch);
+            self.outcomes.closed.push(batch);
+            self.unwritten_since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Parks what did not get its turn within the first pass, and lets batches go whose requests are
+    /// still on the wire.
+    pub fn park_slow(&mut self) {
+        let limit = self.settings.first_pass_limit;
+        let since = self.clock.now() - i64::try_from(limit.as_micros()).unwrap_or(0);
+        for (_, waiting) in self.scheduler.take_older(since) {
+            match waiting.due {
+                None => self.park(waiting),
+                // Claimed pairs have their row already; they go on waiting in memory.
+                Some(_) => self.wait_on(waiting),
+            }
+        }
+        let slow: Vec<u64> = self
+            .flights
+            .iter()
+            .filter(|(_, flight)| !flight.overdue && flight.begun.elapsed() >= limit)
+            .map(|(ticket, _)| *ticket)
+            .collect();
+        if !slow.is_empty() {
+            self.park_on_wire(&slow);
+        }
+    }
+
+    fn wait_on(&mut self, waiting: Waiting) {
+        let Some(endpoint) = self.configuration.endpoint(waiting.pair.endpoint) else {
+            return;
+        };
+        let (partner, cap) = (endpoint.partner_id.clone(), endpoint.cap);
+        let id = waiting.pair.endpoint;
+        self.scheduler
+            .push(id, &partner, cap, waiting, self.clock.now());
+    }
+
+    /// Requests that outlast the first pass move to a claim of their own, which lists them, so that
+    /// their batch can be closed. First-pass pairs get their delivery and due rows on this occasion.
+    fn park_on_wire(&mut self, tickets: &[u64]) {
+        let patience = self.settings.request_timeout + WIRE_MARGIN;
+        let at = self
+            .stamp(self.clock.now() + i64::try_from(patience.as_micros()).unwrap_or(i64::MAX / 2));
+        let batch = self.last_batch + 1;
+        let mut listed = Vec::new();
+        let mut left = 0;
+        for ticket in tickets {
+            let Some(flight) = self.flights.get_mut(ticket) else {
+                continue;
+            };
+            flight.overdue = true;
+            self.scheduler.outlasted(flight.waiting.pair.endpoint);
+            let waiting = &mut flight.waiting;
+            let old = std::mem::replace(&mut waiting.batch, batch);
+            listed.push((waiting.pair, waiting.attempt_count + 1));
+            left += 1;
+            if waiting.due.is_none() {
+                waiting.due = Some(at);
+                self.outcomes.changes.push(Change {
+                    pair: waiting.pair,
+                    revision: waiting.revision,
+                    class: waiting.message.class,
+                    series_start: waiting.series_start,
+                    state: "pending",
+                    reason: None,
+                    attempt_count: waiting.attempt_count,
+                    attempt: None,
+                    next_attempt_at: Some(at),
+                    due: None,
+                });
+                let queue = (waiting.pair.endpoint, waiting.message.class);
+                self.note_due(queue, at);
+            }
+            self.settle(old);
+        }
+        self.last_batch = batch;
+        self.batches.insert(
+            batch,
+            Batch {
+                n: self.last_n + 1,
+                left,
+            },
+        );
+        self.outcomes.claims.push((batch, listed));
+        self.unwritten_since.get_or_insert_with(Instant::now);
+    }
+
+    /// Writes outcomes when there are many or the oldest has waited long enough.
+    pub fn write_if_due(&mut self) -> Result<(), End> {
+        let Some(since) = self.unwritten_since else {
+            return Ok(());
+        };
+        if self.outcomes.changes.len() < FLUSH_ROWS
+            && since.elapsed() < self.settings.result_flush_interval
+        {
+            return Ok(());
+        }
+        self.write()
+    }
+
+    /// Writes all outcomes in one transaction; when that fails, in halves, so that one row that
+    /// cannot be stored keeps no other one from being stored.
+    pub fn write(&mut self) -> Result<(), End> {
+        self.unwritten_since = None;
+        let outcomes = std::mem::take(&mut self.outcomes);
+        let Err(why) = self.write_once(&outcomes) else {
+            return Ok(());
+        };
+        match self.failed(why.clone()) {
+            End::Failed(_) => {}
+            end => return Err(end),
+        }
+        self.slot.set_error(&why);
+        self.write_in_halves(&outcomes.changes);
+        // Batches of rows that could not be stored stay open: the next life takes them up again.
+        let rest = Outcomes {
+            changes: Vec::new(),
+            ..outcomes
+        };
+        self.write_once(&rest).map_err(|why| self.failed(why))
+    }
+
+    fn write_once(&mut self, outcomes: &Outcomes) -> Result<(), String> {
+        let (incarnation, n) = (self.incarnation, self.last_n);
+        self.last_n = transaction(
+            self.owner,
+            false,
+            c"webhook leader: writing results",
+            || {
+                if outbox::highest_incarnation() != incarnation {
+                    error!("another webhook leader has taken over");
+                }
+                outbox::record(outcomes, incarnation, n)
+            },
+        )?;
+        Ok(())
+    }
+
+    fn write_in_halves(&mut self, changes: &[Change]) {
+        if let [change] = changes {
+            let one = Outcomes {
+                changes: vec![change.clone()],
+                ..Outcomes::default()
+            };
+            if let Err(why) = self.write_once(&one) {
+                self.slot.set_error(&why);
+                warning!(
+                    "webhook leader could not record delivery {}: {why}",
+                    change.pair
+                );
+            }
+            return;
+        }
+        let (left, right) = changes.split_at(changes.len() / 2);
+        for half in [left, right] {
+            if half.is_empty() {
+                continue;
+            }
+            let outcomes = Outcomes {
+                changes: half.to_vec(),
+                ..Outcomes::default()
+            };
+            if half.len() == 1 || self.write_once(&outcomes).is_err() {
+                self.write_in_halves(half);
+            }
+        }
+    }
+
+    /// Ends this life in order: requests under way get their grace, what waits is parked, what is
+    /// still on the wire is listed, so that the next life knows it may have been sent.
+    pub fn finish(&mut self) {
+        let deadline = Instant::now() + self.settings.shutdown_grace;
+        let longest = deadline + Duration::from_secs(1);
+        let last = i64::MAX;
+        for (_, waiting) in self.scheduler.take_older(last) {
+            if waiting.due.is_none() {
+                self.park(waiting);
+            } else {
+                self.settle(waiting.batch);
+            }
+        }
+        while !self.flights.is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+            self.collect();
+        }
+        let on_wire: Vec<u64> = self.flights.keys().copied().collect();
+        if !on_wire.is_empty() {
+            self.park_on_wire(&on_wire);
+        }
+        if Instant::now() < longest
+            && self.unwritten_since.is_some()
+            && let Err(End::Failed(why)) = self.write()
+        {
+            warning!("webhook leader could not record its last results: {why}");
+        }
+    }
+}
+
+fn why_dead(category: Option<Category>) -> &'static str {
+    match category {
+        Some(Category::ClientError | Category::Redirect) => "the receiver refuses the request",
+        Some(Category::Expired) => "too old",
+        _ => "no attempt is left in the schedule",
+    }
+}
+
+/// Makes an outcome storable: text that is no UTF-8 or holds NUL must not fail the row.
+fn attempted(outcome: Outcome, category: Option<Category>, digest: [u8; 32]) -> Attempted {
+    let (status, phase, detail) = match outcome.answer {
+        Answer::Status { code, .. } => (i16::try_from(code).ok(), None, None),
+        Answer::Failure { phase, detail, .. } => (None, phase, Some(detail.replace('\0', ""))),
+    };
+    let excerpt = (!outcome.excerpt.is_empty())
+        .then(|| Excerpt(String::from_utf8_lossy(&outcome.excerpt).replace('\0', "\u{fffd}")));
+    Attempted {
+        started_at: outcome.started_at,
+        latency_ms: Some(i32::try_from(outcome.latency_us / 1000).unwrap_or(i32::MAX)),
+        status,
+        category,
+        phase,
+        detail,
+        key_ids: outcome.key_ids,
+        body_sha256: Some(digest),
+        response_bytes: i64::try_from(outcome.response_bytes).unwrap_or(i64::MAX),
+        excerpt,
+    }
+}
+
+/// A number in [0, 1): jitter needs no more than the bits of a fresh hash key.
+fn dice() -> f64 {
+    use std::hash::{BuildHasher, Hasher};
+    let random = std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish();
+    #[allow(clippy::cast_precision_loss)]
+    let value = (random >> 11) as f64 / (1_u64 << 53) as f64;
+    value
+}

@@ -1,0 +1,285 @@
+//! The beginning of a life: where the last one stood, and what it left in doubt.
+//!
+//! A batch that was opened and not closed is in doubt: its pairs without an outcome may have been
+//! sent. Each gets a numbered attempt of category `lost` and is sent again; the receiver recognises
+//! the event id.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Leader;
+use super::transaction::transaction;
+use super::window::Window;
+use crate::pg::emit::now_micros;
+use crate::pg::outbox::{self, Attempted, Change, Outcomes, Position};
+use crate::rules::delivery::Category;
+use crate::rules::ids::Pair;
+
+/// Events of a doubtful batch read at a time.
+const CHUNK: i32 = 500;
+const CHUNK_BYTES: i64 = 8 << 20;
+
+impl Leader {
+    /// Takes up where the last life ended.
+    pub fn recover(&mut self) -> Result<(), String> {
+        let (ledger, endpoints, types, seal_keys, due) = transaction(
+            self.owner,
+            true,
+            c"webhook leader: reading its position",
+            || {
+                (
+                    outbox::ledger(),
+                    outbox::changed_endpoints(None),
+                    outbox::changed_event_types(None),
+                    outbox::seal_keys(),
+                    outbox::due_endpoints(),
+                )
+            },
+        )?;
+        self.seal_keys.extend(seal_keys);
+        self.configuration.apply_types(types);
+        self.configuration.apply(endpoints);
+        for next in due {
+            self.behind.insert(next.endpoint);
+            // A stamp far in the future would postpone for years what a wrong clock once wrote.
+            let at = next.at.min(self.clock.now() + 31 * 86_400_000_000);
+            self.note_due((next.endpoint, next.class), at);
+        }
+        self.place(&ledger);
+        self.incarnation = ledger.iter().map(|row| row.incarnation).max().unwrap_or(0) + 1;
+        self.last_n += 1;
+        let (n, incarnation) = (self.last_n, self.incarnation);
+        self.slot
+            .incarnation
+            .store(incarnation, std::sync::atomic::Ordering::Relaxed);
+        transaction(self.owner, false, c"webhook leader: beginning", || {
+            outbox::start_life(n, incarnation);
+        })?;
+        for batch in in_doubt(&ledger) {
+            match batch.kind.as_str() {
+                "window" => self.resolve_window(batch)?,
+                _ => self.resolve_claim(batch)?,
+            }
+        }
+        // Queues of endpoints that closed while nobody looked.
+        let closed: Vec<_> = self
+            .due
+            .keys()
+            .map(|queue| queue.0)
+            .filter(|id| {
+                self.configuration.endpoint(*id).is_some_and(|endpoint| {
+                    endpoint.standing == super::configuration::Standing::Closed
+                })
+            })
+            .collect();
+        self.to_cancel.extend(closed);
+        Ok(())
+    }
+
+    /// Finds the window position: the newest window row, or the very first row of the ledger.
+    fn place(&mut self, ledger: &[Position]) {
+        self.last_n = ledger.last().map_or(0, |row| row.n);
+        self.last_batch = ledger.iter().map(|row| row.batch).max().unwrap_or(0);
+        self.last_pos = ledger.iter().map(|row| row.pos).max().unwrap_or(0);
+        let newest = ledger
+            .iter()
+            .rev()
+            .find(|row| row.prev.is_some() && row.cur.is_some());
+        if let Some(row) = newest {
+            self.position_n = row.n;
+            self.window = if row.kind == "window" {
+                Window {
+                    prev: row.prev.clone(),
+                    cur: row.cur.clone(),
+                    after: row.to.clone(),
+                    flush: 0,
+                }
+            } else {
+                Window {
+                    prev: row.cur.clone(),
+                    ..Window::default()
+                }
+            };
+        }
+    }
+
+    /// Events of a doubtful window batch are read again and matched by today's configuration.
+    fn resolve_window(&mut self, batch: &Position) -> Result<(), String> {
+        let (Some(prev), Some(cur)) = (&batch.prev, &batch.cur) else {
+            return Ok(());
+        };
+        let origin = self.origin;
+        let mut after = batch.from.clone();
+        loop {
+            let rows = transaction(
+                self.owner,
+                true,
+                c"webhook leader: reading a doubtful batch",
+                || {
+                    let mut rows = Vec::new();
+                    if after.0 < prev.xmax() && !prev.running().is_empty() {
+                        rows = outbox::read_late(origin, prev, cur, &after, CHUNK, CHUNK_BYTES);
+                    }
+                    if rows.is_empty() {
+                        let from = after.clone().max((prev.xmax(), String::new()));
+                        rows = outbox::read_new(origin, cur, &from, CHUNK, CHUNK_BYTES);
+                    }
+                    rows.retain(|row| (row.xid, row.event.id.to_string()) <= batch.to);
+                    rows
+                },
+            )?;
+            let Some(last) = rows.last() else { break };
+            after = (last.xid, last.event.id.to_string());
+            let mut pairs = Vec::new();
+            for row in rows.iter().filter(|row| !row.expunged && self.sealed(row)) {
+                let class = self.configuration.class(&row.event.kind);
+                for endpoint in self.configuration.matches(&row.event, row.xid) {
+                    let event = row.event.id;
+                    pairs.push((Pair { event, endpoint }, class));
+                }
+            }
+            self.lose_unknown(&pairs)?;
+            if after >= batch.to {
+                break;
+            }
+        }
+        self.close(batch.batch)
+    }
+
+    /// Pairs without a delivery row get their first attempt, lost.
+    fn lose_unknown(&mut self, pairs: &[(Pair, i16)]) -> Result<(), String> {
+        let keys: Vec<Pair> = pairs.iter().map(|(pair, _)| *pair).collect();
+        let known: HashSet<Pair> = transaction(
+            self.owner,
+            false,
+            c"webhook leader: reading deliveries",
+            || outbox::known_pairs(&keys),
+        )?
+        .into_iter()
+        .map(|(pair, _, _)| pair)
+        .collect();
+        let lost: Vec<(Pair, i16, i32, i32, Option<i64>)> = pairs
+            .iter()
+            .filter(|(pair, _)| !known.contains(pair))
+            .map(|(pair, class)| (*pair, *class, 1, 0, None))
+            .collect();
+        self.lose(&lost)
+    }
+
+    /// Pairs of a claim whose attempt was not recorded get it, lost.
+    fn resolve_claim(&mut self, batch: &Position) -> Result<(), String> {
+        let keys: Vec<Pair> = batch.pairs.iter().map(|(pair, _)| *pair).collect();
+        let (known, waiting) = transaction(
+            self.owner,
+            true,
+            c"webhook leader: reading deliveries",
+            || (outbox::known_pairs(&keys), outbox::due_rows(&keys)),
+        )?;
+        let known: HashMap<Pair, (i32, i32)> = known
+            .into_iter()
+            .map(|(pair, attempts, series)| (pair, (attempts, series)))
+            .collect();
+        let lost: Vec<_> = batch
+            .pairs
+            .iter()
+            .filter_map(|(pair, attempt)| {
+                let (attempts, series) = known.get(pair)?;
+                let (class, at) = waiting.get(pair)?;
+                (*attempts == attempt - 1).then_some((*pair, *class, *attempt, *series, Some(*at)))
+            })
+            .collect();
+        self.lose(&lost)?;
+        self.close(batch.batch)
+    }
+
+    fn lose(&mut self, lost: &[(Pair, i16, i32, i32, Option<i64>)]) -> Result<(), String> {
+        let at = self.stamp(self.clock.now());
+        let changes = lost
+            .iter()
+            .map(|(pair, class, attempt, series, due)| Change {
+                pair: *pair,
+                revision: self
+                    .configuration
+                    .endpoint(pair.endpoint)
+                    .map_or(1, |endpoint| endpoint.revision),
+                class: *class,
+                series_start: *series,
+                state: "retrying",
+                reason: None,
+                attempt_count: *attempt,
+                attempt: Some(lost_attempt()),
+                next_attempt_at: Some(at),
+                due: *due,
+            })
+            .collect();
+        let outcomes = Outcomes {
+            changes,
+            ..Outcomes::default()
+        };
+        let (n, incarnation) = (self.last_n, self.incarnation);
+        transaction(
+            self.owner,
+            false,
+            c"webhook leader: recording lost attempts",
+            || {
+                outbox::record(&outcomes, incarnation, n);
+            },
+        )?;
+        self.slot.lost.fetch_add(
+            u64::try_from(lost.len()).unwrap_or(0),
+            std::sync::atomic::Ordering::Relaxed,
+        );
+        for (pair, class, ..) in lost {
+            self.behind.insert(pair.endpoint);
+            self.note_due((pair.endpoint, *class), at);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, batch: i64) -> Result<(), String> {
+        let outcomes = Outcomes {
+            closed: vec![batch],
+            ..Outcomes::default()
+        };
+        let (n, incarnation) = (self.last_n, self.incarnation);
+        self.last_n = transaction(
+            self.owner,
+            false,
+            c"webhook leader: closing a batch",
+            || outbox::record(&outcomes, incarnation, n),
+        )?;
+        Ok(())
+    }
+}
+
+/// Batches that were opened and not closed, oldest first.
+fn in_doubt(ledger: &[Position]) -> Vec<&Position> {
+    let closed: HashSet<i64> = ledger
+        .iter()
+        .filter(|row| row.kind == "close")
+        .map(|row| row.batch)
+        .collect();
+    ledger
+        .iter()
+        .filter(|row| {
+            matches!(row.kind.as_str(), "window" | "claim") && !closed.contains(&row.batch)
+        })
+        .collect()
+}
+
+fn lost_attempt() -> Attempted {
+    Attempted {
+        started_at: now_micros(),
+        latency_ms: None,
+        status: None,
+        category: Some(Category::Lost),
+        phase: None,
+        detail: Some(
+            "the leader ended before the outcome was known; the request may have been sent"
+                .to_owned(),
+        ),
+        key_ids: Vec::new(),
+        body_sha256: None,
+        response_bytes: 0,
+        excerpt: None,
+    }
+}

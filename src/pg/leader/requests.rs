@@ -1,0 +1,185 @@
+//! Carrying out what users asked for: replays.
+//!
+//! A request is looked at after the events of its own snapshot were read, so an event that was not
+//! fanned out yet is not sent twice: its first pass is the sending that was asked for.
+
+use std::time::Instant;
+
+use super::configuration::Standing;
+use super::transaction::transaction;
+use super::{End, Leader};
+use crate::pg::outbox::{self, Request, Row};
+use crate::rules::ids::{EndpointId, Pair};
+
+/// Requests carried out in one round.
+const ROUND: i32 = 100;
+
+/// What becomes of a request.
+struct Plan {
+    request: i64,
+    state: &'static str,
+    result: String,
+    count: usize,
+    /// Pairs that get a new series, with their class.
+    series: Vec<(Pair, i16)>,
+    /// Pairs that fan-out had not made, with their revision.
+    fresh: Vec<(Pair, i32)>,
+}
+
+impl Leader {
+    /// Carries out waiting requests once the window they were made in is read to its end.
+    pub fn carry_out_requests(&mut self) -> Result<(), End> {
+        if !self.requests_waiting || self.window.cur.is_some() {
+            return Ok(());
+        }
+        if !self.outcomes.changes.is_empty() {
+            self.write()?;
+        }
+        let origin = self.origin;
+        let requests = transaction(
+            self.owner,
+            true,
+            c"webhook leader: reading requests",
+            || {
+                outbox::pending_requests(origin, ROUND)
+                    .into_iter()
+                    .map(|request| {
+                        let (pairs, event) = match request.event {
+                            Some(id) => (
+                                outbox::pairs_of_event(id),
+                                outbox::events_by_id(origin, &[id]).into_iter().next(),
+                            ),
+                            None => (Vec::new(), None),
+                        };
+                        (request, pairs, event)
+                    })
+                    .collect::<Vec<_>>()
+            },
+        )
+        .map_err(|why| self.failed(why))?;
+        self.requests_waiting = requests.len() == usize::try_from(ROUND).unwrap_or(0);
+        for (request, pairs, event) in requests {
+            let plan = self.plan(&request, &pairs, event.as_ref());
+            self.carry_out(&plan)?;
+        }
+        Ok(())
+    }
+
+    fn plan(&self, request: &Request, pairs: &[Pair], event: Option<&Row>) -> Plan {
+        let mut plan = Plan {
+            request: request.id,
+            state: "done",
+            result: String::new(),
+            count: 0,
+            series: Vec::new(),
+            fresh: Vec::new(),
+        };
+        let refuse = |mut plan: Plan, why: &str| {
+            plan.state = "refused";
+            plan.result = why.to_owned();
+            plan
+        };
+        if request.verb != "replay" {
+            return refuse(
+                plan,
+                "this version of the library cannot carry out the request",
+            );
+        }
+        let Some(row) = event else {
+            return refuse(plan, "the event is gone");
+        };
+        if row.expunged {
+            return refuse(plan, "the payload was expunged");
+        }
+        let class = self.configuration.class(&row.event.kind);
+        let mut under_way = 0;
+        let mut closed = 0;
+        for known in pairs {
+            if request.endpoint.is_some_and(|id| id != known.endpoint) {
+                continue;
+            }
+            // A pair that is on the wire or waits in memory is being sent anyway.
+            if self.busy.contains(known) {
+                under_way += 1;
+                continue;
+            }
+            match self.standing(known.endpoint) {
+                None | Some(Standing::Closed) => closed += 1,
+                Some(_) => plan.series.push((*known, class)),
+            }
+        }
+        if let Some(endpoint) = request.endpoint {
+            let pair = Pair {
+                event: row.event.id,
+                endpoint,
+            };
+            let known = pairs.contains(&pair);
+            if !known && self.busy.contains(&pair) {
+                under_way += 1;
+            } else if !known {
+                if !self.configuration.admits(&row.event, endpoint) {
+                    return refuse(plan, "the endpoint cannot receive the event");
+                }
+                let revision = self
+                    .configuration
+                    .endpoint(endpoint)
+                    .map_or(1, |endpoint| endpoint.revision);
+                plan.fresh.push((pair, revision));
+                plan.series.push((pair, class));
+            }
+        } else {
+            // First-pass pairs have no row yet, but they are being sent.
+            let unrecorded = self
+                .busy
+                .iter()
+                .filter(|pair| pair.event == row.event.id && !pairs.contains(pair))
+                .count();
+            under_way += unrecorded;
+        }
+        plan.count = plan.series.len();
+        plan.result = summary(plan.count, under_way, closed);
+        plan
+    }
+
+    fn standing(&self, id: EndpointId) -> Option<Standing> {
+        self.configuration
+            .endpoint(id)
+            .map(|endpoint| endpoint.standing)
+    }
+
+    fn carry_out(&mut self, plan: &Plan) -> Result<(), End> {
+        let at = self.stamp(self.clock.now());
+        let incarnation = self.incarnation;
+        transaction(
+            self.owner,
+            false,
+            c"webhook leader: carrying out a request",
+            || {
+                for (pair, revision) in &plan.fresh {
+                    outbox::new_pair(*pair, *revision, at);
+                }
+                if !plan.series.is_empty() {
+                    outbox::new_series(&plan.series, at, incarnation);
+                }
+                outbox::finish_request(plan.request, plan.state, plan.count, &plan.result);
+            },
+        )
+        .map_err(|why| self.failed(why))?;
+        for (pair, class) in &plan.series {
+            self.note_due((pair.endpoint, *class), at);
+        }
+        self.last_look = self.last_look.min(Instant::now());
+        Ok(())
+    }
+}
+
+fn summary(replayed: usize, under_way: usize, closed: usize) -> String {
+    let mut parts = vec![format!("{replayed} to be sent again")];
+    if under_way > 0 {
+        parts.push(format!("{under_way} being sent already"));
+    }
+    if closed > 0 {
+        parts.push(format!("{closed} left out because the endpoint is closed"));
+    }
+    parts.join(", ")
+}

@@ -1,0 +1,131 @@
+//! Entering a database: connection, session settings, the leader's lock, the extension's version.
+
+use std::ffi::CStr;
+use std::time::Duration;
+
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+
+use super::End;
+use super::transaction::{terminating, transaction};
+use crate::pg::wake::{Activity, Slot};
+use crate::pg::{VERSION, outbox};
+
+/// First key of the advisory lock that a leader holds for as long as it lives ("whob").
+const LOCK_CLASS: i32 = 0x7768_6f62;
+
+/// What autovacuum overrides for itself, and for the same reason: ALTER DATABASE and ALTER ROLE
+/// settings apply to background workers too. The planner settings keep the hot statements on their
+/// indexes when statistics of a momentarily empty table mislead it.
+const SETTINGS: [(&CStr, &CStr); 21] = [
+    (c"application_name", c"webhook_outbox leader"),
+    (c"search_path", c"pg_catalog"),
+    (c"statement_timeout", c"0"),
+    (c"lock_timeout", c"100ms"),
+    (c"idle_in_transaction_session_timeout", c"0"),
+    (c"default_transaction_read_only", c"off"),
+    (c"default_transaction_isolation", c"read committed"),
+    (c"default_transaction_deferrable", c"off"),
+    (c"session_replication_role", c"origin"),
+    (c"zero_damaged_pages", c"off"),
+    (c"synchronous_commit", c"off"),
+    (c"TimeZone", c"UTC"),
+    (c"DateStyle", c"ISO"),
+    (c"IntervalStyle", c"postgres"),
+    (c"bytea_output", c"hex"),
+    (c"jit", c"off"),
+    (c"max_parallel_workers_per_gather", c"0"),
+    (c"plan_cache_mode", c"force_generic_plan"),
+    (c"enable_seqscan", c"off"),
+    (c"enable_hashjoin", c"off"),
+    (c"enable_mergejoin", c"off"),
+];
+
+/// Connects, takes the lock and finds the extension; returns its owner and OID.
+pub fn enter(
+    database: pg_sys::Oid,
+    slot: &'static Slot,
+) -> Result<(pg_sys::Oid, pg_sys::Oid), End> {
+    // SAFETY: the main thread of a fresh background worker; InvalidOid = the bootstrap superuser.
+    unsafe {
+        pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0);
+        for (name, value) in SETTINGS {
+            pg_sys::SetConfigOption(
+                name.as_ptr(),
+                value.as_ptr(),
+                pg_sys::GucContext::PGC_SUSET,
+                pg_sys::GucSource::PGC_S_OVERRIDE,
+            );
+        }
+    }
+    loop {
+        if terminating() || slot.held() {
+            return Err(End::Asked);
+        }
+        // SAFETY: plain read of this process's user.
+        let user = unsafe { pg_sys::GetUserId() };
+        let found = transaction(
+            user,
+            false,
+            c"webhook leader: looking for the extension",
+            || {
+                (
+                    extension_oid(),
+                    outbox::owner(),
+                    outbox::extension_version(),
+                )
+            },
+        )
+        .map_err(End::Failed)?;
+        let (extension, Some(owner), Some(version)) = found else {
+            return Err(End::Absent);
+        };
+        if version != VERSION {
+            slot.set_activity(Activity::OtherVersion);
+            nap(Duration::from_secs(5));
+            continue;
+        }
+        let locked = transaction(user, false, c"webhook leader: waiting for its lock", || {
+            take_lock(extension)
+        })
+        .map_err(End::Failed)?;
+        if locked {
+            return Ok((owner, extension));
+        }
+        nap(Duration::from_millis(100));
+    }
+}
+
+/// OID of the extension; InvalidOid when it is not installed.
+pub fn extension_oid() -> pg_sys::Oid {
+    // SAFETY: a catalogue look-up in a transaction.
+    unsafe { pg_sys::get_extension_oid(c"webhook_outbox".as_ptr(), true) }
+}
+
+/// Session-level: PostgreSQL itself releases it when the process ends, however it ends.
+fn take_lock(extension: pg_sys::Oid) -> bool {
+    Spi::get_one_with_args::<bool>(
+        "select pg_catalog.pg_try_advisory_lock($1, $2)",
+        &[
+            LOCK_CLASS.into(),
+            i32::from_ne_bytes(extension.to_u32().to_ne_bytes()).into(),
+        ],
+    )
+    .ok()
+    .flatten()
+    .unwrap_or(false)
+}
+
+fn nap(time: Duration) {
+    // SAFETY: waits on this process's own latch.
+    unsafe {
+        pg_sys::WaitLatch(
+            pg_sys::MyLatch,
+            (pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH) as i32,
+            i64::try_from(time.as_millis()).unwrap_or(1000),
+            pg_sys::PG_WAIT_EXTENSION,
+        );
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+    }
+    pgrx::check_for_interrupts!();
+}

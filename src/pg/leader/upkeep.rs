@@ -1,0 +1,115 @@
+//! Housekeeping: partitions ahead of time and a short ledger.
+
+use std::time::{Duration, Instant};
+
+use super::transaction::transaction;
+use super::{End, Leader};
+use crate::pg::emit::now_micros;
+use crate::pg::outbox;
+
+/// Tables with daily partitions.
+const PARTITIONED: [&str; 5] = ["_event", "_feed", "_delivery", "_attempt", "_excerpt"];
+/// Days that have a partition before they begin.
+const DAYS_AHEAD: i32 = 30;
+const MICROS_PER_DAY: i64 = 86_400_000_000;
+/// Ledger rows after which old ones are deleted.
+const TRIM_EVERY: i64 = 1_000;
+
+/// What housekeeping remembers.
+pub struct Upkeep {
+    /// Next (day, table) to look after.
+    next_day: i32,
+    next_table: usize,
+    not_before: Instant,
+    trimmed_at: i64,
+}
+
+impl Upkeep {
+    pub fn new() -> Upkeep {
+        Upkeep {
+            next_day: today(),
+            next_table: 0,
+            not_before: Instant::now(),
+            trimmed_at: 0,
+        }
+    }
+}
+
+impl Leader {
+    /// Makes today's and tomorrow's partitions before anything is read, so that a fresh database
+    /// uses them from the start. A time-out is no harm: rows go to DEFAULT meanwhile.
+    pub fn make_partitions_for_now(&mut self) {
+        while self.upkeep.next_day <= today() + 1 {
+            if self.make_next_partition().is_err() {
+                return;
+            }
+        }
+    }
+
+    /// One small piece of housekeeping per round.
+    pub fn keep_house(&mut self) -> Result<(), End> {
+        if self.outcomes.changes.is_empty()
+            && self.outcomes.closed.is_empty()
+            && self.last_n - self.upkeep.trimmed_at > TRIM_EVERY
+        {
+            self.trim()?;
+        }
+        let idle = self.flights.is_empty() && self.scheduler.waiting() == 0;
+        if idle
+            && self.upkeep.next_day <= today() + DAYS_AHEAD
+            && Instant::now() >= self.upkeep.not_before
+        {
+            self.upkeep.not_before = Instant::now()
+                + if self.make_next_partition().is_ok() {
+                    Duration::from_millis(100)
+                } else {
+                    Duration::from_secs(10)
+                };
+        }
+        Ok(())
+    }
+
+    fn make_next_partition(&mut self) -> Result<(), String> {
+        let (day, table) = (self.upkeep.next_day, PARTITIONED[self.upkeep.next_table]);
+        transaction(
+            self.owner,
+            false,
+            c"webhook leader: making a partition",
+            || {
+                outbox::add_partition(table, day);
+            },
+        )?;
+        self.upkeep.next_table += 1;
+        if self.upkeep.next_table == PARTITIONED.len() {
+            self.upkeep.next_table = 0;
+            self.upkeep.next_day += 1;
+        }
+        Ok(())
+    }
+
+    /// Deletes ledger rows older than the oldest open batch.
+    fn trim(&mut self) -> Result<(), End> {
+        let low = self
+            .batches
+            .values()
+            .map(|batch| batch.n)
+            .min()
+            .unwrap_or(self.last_n);
+        let position = self.position_n;
+        transaction(
+            self.owner,
+            false,
+            c"webhook leader: trimming its ledger",
+            || {
+                outbox::trim_ledger(low, position);
+            },
+        )
+        .map_err(|why| self.failed(why))?;
+        self.upkeep.trimmed_at = self.last_n;
+        Ok(())
+    }
+}
+
+fn today() -> i32 {
+    i32::try_from(now_micros().div_euclid(MICROS_PER_DAY)).unwrap_or(0)
+}

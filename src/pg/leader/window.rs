@@ -1,0 +1,328 @@
+//! Looking for new events: the two-snapshot window, its batches and where their pairs go.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pgrx::pg_sys;
+use sha2::{Digest, Sha256};
+
+use super::configuration::Standing;
+use super::pair::{Message, Waiting};
+use super::transaction::transaction;
+use super::{Batch, End, Leader};
+use crate::pg::emit::now_micros;
+use crate::pg::outbox::{self, Change, EndpointRow, Opening, Row};
+use crate::rules::envelope;
+use crate::rules::ids::{EndpointId, EventId, Pair};
+use crate::rules::snapshot::Snapshot;
+
+/// Events and bytes read into one batch at most.
+const BATCH_EVENTS: i32 = 500;
+const BATCH_BYTES: i64 = 8 << 20;
+/// Pairs in memory beyond which no batch is opened.
+const MAX_PAIRS: usize = 8_192;
+/// Bytes of messages are bounded by pairs and batches; batches open at the same time at most.
+const MAX_BATCHES: usize = 64;
+
+/// What is being read.
+#[derive(Default)]
+pub struct Window {
+    /// Events visible in it were read by earlier windows.
+    pub prev: Option<Snapshot>,
+    /// Events visible in it belong to this window; none = the window is read to its end.
+    pub cur: Option<Snapshot>,
+    /// Keyset (xid, event_id) of the last event read.
+    pub after: (u64, String),
+    /// WAL up to here must be on disk before anything of the window is sent.
+    pub flush: pg_sys::XLogRecPtr,
+}
+
+struct Read {
+    /// A new window, when the old one was at its end.
+    opened: Option<(Snapshot, pg_sys::XLogRecPtr)>,
+    endpoints: Vec<EndpointRow>,
+    types: Vec<(String, i16)>,
+    seal_keys: Vec<(i64, Vec<u8>)>,
+    rows: Vec<Row>,
+    /// The window holds no more.
+    exhausted: bool,
+}
+
+impl Leader {
+    /// Whether the window has events left that memory has room for.
+    pub fn can_read_more(&self) -> bool {
+        self.window.cur.is_some() && self.has_room()
+    }
+
+    fn has_room(&self) -> bool {
+        self.busy.len() < MAX_PAIRS && self.batches.len() < MAX_BATCHES
+    }
+
+    /// Opens a window when woken or when it is time to poll, and reads one batch of it.
+    pub fn look(&mut self, woken: bool) -> Result<(), End> {
+        let due = self.last_look.elapsed() >= self.settings.poll_interval;
+        if !self.has_room() || !(woken || due || self.window.cur.is_some()) {
+            // Woken but full: the flag was lowered, so look again as soon as there is room.
+            if woken {
+                self.last_look = Instant::now()
+                    .checked_sub(self.settings.poll_interval)
+                    .unwrap_or_else(Instant::now);
+            }
+            return Ok(());
+        }
+        self.last_look = Instant::now();
+        let read = match self.read() {
+            Ok(Some(read)) => read,
+            Ok(None) => return Ok(()),
+            Err(why) => return Err(self.failed(why)),
+        };
+        self.take_in(read)
+    }
+
+    /// One transaction of one snapshot: what changed, and the next events. None = nothing did.
+    fn read(&mut self) -> Result<Option<Read>, String> {
+        let (prev, cur, after) = (
+            self.window.prev.clone(),
+            self.window.cur.clone(),
+            self.window.after.clone(),
+        );
+        let origin = self.origin;
+        transaction(
+            self.owner,
+            true,
+            c"webhook leader: reading events",
+            move || {
+                let Some(prev) = prev else { return None };
+                let mut read = Read {
+                    opened: None,
+                    endpoints: Vec::new(),
+                    types: Vec::new(),
+                    seal_keys: Vec::new(),
+                    rows: Vec::new(),
+                    exhausted: false,
+                };
+                let cur = match cur {
+                    Some(cur) => cur,
+                    None => {
+                        let cur = outbox::snapshot();
+                        // The same snapshot: no transaction has ended, so nothing can be new.
+                        if cur == prev {
+                            return None;
+                        }
+                        // Every commit visible in `cur` was inserted into the WAL before this.
+                        // SAFETY: plain read of shared state.
+                        let flush = unsafe { pg_sys::GetXLogInsertRecPtr() };
+                        read.endpoints = outbox::changed_endpoints(Some(&prev));
+                        read.types = outbox::changed_event_types(Some(&prev));
+                        read.opened = Some((cur.clone(), flush));
+                        cur
+                    }
+                };
+                let mut bytes = 0;
+                if after.0 < prev.xmax() && !prev.running().is_empty() {
+                    read.rows =
+                        outbox::read_late(origin, &prev, &cur, &after, BATCH_EVENTS, BATCH_BYTES);
+                    bytes = size(&read.rows);
+                }
+                let left = BATCH_EVENTS - i32::try_from(read.rows.len()).unwrap_or(BATCH_EVENTS);
+                if left > 0 && bytes < BATCH_BYTES {
+                    let from = after.max((prev.xmax(), String::new()));
+                    let rows = outbox::read_new(origin, &cur, &from, left, BATCH_BYTES - bytes);
+                    bytes += size(&rows);
+                    read.exhausted =
+                        rows.len() < usize::try_from(left).unwrap_or(0) && bytes < BATCH_BYTES;
+                    read.rows.extend(rows);
+                }
+                if !read.rows.is_empty() {
+                    read.seal_keys = outbox::seal_keys();
+                }
+                Some(read)
+            },
+        )
+    }
+
+    /// Takes over what was read: configuration first, then the batch.
+    fn take_in(&mut self, read: Read) -> Result<(), End> {
+        if let Some((cur, flush)) = read.opened {
+            self.window.cur = Some(cur);
+            self.window.flush = flush;
+            self.window.after = (0, String::new());
+            // Requests are looked for when something was committed, like events.
+            self.requests_waiting = true;
+            self.configuration.apply_types(read.types);
+            let moved = self.configuration.apply(read.endpoints);
+            self.follow_standing(moved);
+        }
+        self.seal_keys.extend(read.seal_keys);
+        if !read.rows.is_empty() {
+            self.open(read.rows)?;
+        }
+        if read.exhausted {
+            self.window.prev = self.window.cur.take();
+            self.window.after = (0, String::new());
+        }
+        Ok(())
+    }
+
+    /// Opens a batch: feed and ledger first, then its pairs wait for their turn.
+    fn open(&mut self, rows: Vec<Row>) -> Result<(), End> {
+        let Some(last) = rows.last() else {
+            return Ok(());
+        };
+        let to = (last.xid, last.event.id.to_string());
+        let (sound, fenced) = self.sort_out(&rows);
+        let batch = self.last_batch + 1;
+        let n = self.last_n + 1;
+        let pos = (self.last_pos + 1)
+            .max(EndpointId::new(u64::try_from(now_micros() / 1000).unwrap_or(0), 0).0);
+        {
+            let (Some(prev), Some(cur)) = (&self.window.prev, &self.window.cur) else {
+                return Ok(());
+            };
+            let opening = Opening {
+                n,
+                incarnation: self.incarnation,
+                batch,
+                prev,
+                cur,
+                from: &self.window.after,
+                to: &to,
+                pos,
+                now: now_micros(),
+            };
+            let published: Vec<_> = sound.iter().map(|row| &row.event).collect();
+            transaction(
+                self.owner,
+                false,
+                c"webhook leader: opening a batch",
+                || {
+                    outbox::open_batch(&opening, &published, &fenced);
+                },
+            )
+            .map_err(|why| self.failed(why))?;
+        }
+        // Nothing is sent before it is durable: an emitter may have committed asynchronously.
+        // SAFETY: the main thread, outside any transaction; returns at once when already on disk.
+        unsafe { pg_sys::XLogFlush(self.window.flush) };
+        self.window.after = to;
+        (self.last_n, self.last_batch, self.position_n) = (n, batch, n);
+        self.last_pos = pos + i64::try_from(sound.len()).unwrap_or(0);
+        self.slot.fenced.fetch_add(
+            u64::try_from(fenced.len()).unwrap_or(0),
+            std::sync::atomic::Ordering::Relaxed,
+        );
+        self.batches.insert(batch, Batch { n, left: 1 });
+        for row in sound {
+            self.fan_out(row, batch);
+        }
+        self.settle(batch);
+        Ok(())
+    }
+
+    /// Separates rows that are what emit wrote from those that are not.
+    fn sort_out<'a>(&self, rows: &'a [Row]) -> (Vec<&'a Row>, Vec<EventId>) {
+        let mut sound = Vec::with_capacity(rows.len());
+        let mut fenced = Vec::new();
+        for row in rows {
+            if self.sealed(row) {
+                sound.push(row);
+            } else {
+                fenced.push(row.event.id);
+            }
+        }
+        (sound, fenced)
+    }
+
+    /// Whether the seal of a row holds: over the whole envelope and the digest, and the digest over
+    /// the bytes. An expunged row keeps its digest and so its seal.
+    pub fn sealed(&self, row: &Row) -> bool {
+        let Some(key) = self.seal_keys.get(&row.seal_key) else {
+            return false;
+        };
+        let Ok(digest) = <[u8; 32]>::try_from(row.digest.as_slice()) else {
+            return false;
+        };
+        let bytes_match =
+            row.expunged || <[u8; 32]>::from(Sha256::digest(row.event.data.as_bytes())) == digest;
+        bytes_match && envelope::seal(key, &row.event, self.origin, &digest).as_slice() == row.seal
+    }
+
+    /// Makes the pairs of an event: they wait in memory, or in the due table where they cannot be
+    /// sent within the first pass.
+    fn fan_out(&mut self, row: &Row, batch: i64) {
+        if row.expunged {
+            return;
+        }
+        let endpoints = self.configuration.matches(&row.event, row.xid);
+        if endpoints.is_empty() {
+            return;
+        }
+        let class = self.configuration.class(&row.event.kind);
+        let message = Message::new(&row.event, class);
+        for id in endpoints {
+            let pair = Pair {
+                event: row.event.id,
+                endpoint: id,
+            };
+            self.add_first_pass(pair, Arc::clone(&message), batch);
+        }
+    }
+
+    /// One pair of a window: waits its turn, or is parked at once.
+    pub fn add_first_pass(&mut self, pair: Pair, message: Arc<Message>, batch: i64) {
+        let Some(endpoint) = self.configuration.endpoint(pair.endpoint) else {
+            return;
+        };
+        let limit = i64::try_from(self.settings.first_pass_limit.as_micros()).unwrap_or(i64::MAX);
+        let too_slow = self.scheduler.expected_wait(pair.endpoint) > limit;
+        let waiting = Waiting {
+            pair,
+            message,
+            revision: endpoint.revision,
+            attempt_count: 0,
+            series_start: 0,
+            batch,
+            due: None,
+        };
+        if let Some(open) = self.batches.get_mut(&batch) {
+            open.left += 1;
+        }
+        if endpoint.standing == Standing::Holds || too_slow || self.behind.contains(&pair.endpoint)
+        {
+            self.park(waiting);
+            return;
+        }
+        self.busy.insert(pair);
+        let (partner, cap) = (endpoint.partner_id.clone(), endpoint.cap);
+        self.scheduler
+            .push(pair.endpoint, &partner, cap, waiting, self.clock.now());
+    }
+
+    /// Writes a pair as pending and due now, instead of letting its batch wait for it.
+    pub fn park(&mut self, waiting: Waiting) {
+        let at = self.stamp(self.clock.now());
+        self.behind.insert(waiting.pair.endpoint);
+        self.note_due((waiting.pair.endpoint, waiting.message.class), at);
+        self.busy.remove(&waiting.pair);
+        self.outcomes.changes.push(Change {
+            pair: waiting.pair,
+            revision: waiting.revision,
+            class: waiting.message.class,
+            series_start: waiting.series_start,
+            state: "pending",
+            reason: None,
+            attempt_count: waiting.attempt_count,
+            attempt: None,
+            next_attempt_at: Some(at),
+            due: None,
+        });
+        self.unwritten_since.get_or_insert_with(Instant::now);
+        self.settle(waiting.batch);
+    }
+}
+
+fn size(rows: &[Row]) -> i64 {
+    rows.iter()
+        .map(|row| i64::try_from(row.event.data.len()).unwrap_or(i64::MAX))
+        .sum()
+}

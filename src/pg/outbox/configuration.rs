@@ -1,0 +1,183 @@
+//! Reading endpoints and event types as of a window: all at the start, then only what changed.
+
+use std::collections::HashMap;
+
+use pgrx::prelude::*;
+
+use super::statement::{run, statement};
+use super::unix_micros;
+use crate::rules::ids::EndpointId;
+use crate::rules::signing::{Secret, SigningKey};
+use crate::rules::snapshot::Snapshot;
+
+/// An endpoint as of the snapshot of the transaction under way.
+pub struct EndpointRow {
+    pub id: EndpointId,
+    pub partner_id: String,
+    pub url: String,
+    pub event_types: Vec<String>,
+    pub test: bool,
+    /// What the user set, or what the leader found out since.
+    pub state: String,
+    pub state_reason: Option<String>,
+    pub generation: i64,
+    pub revision: i32,
+    pub max_in_flight: Option<i32>,
+    pub origin: i64,
+    pub created_xid: u64,
+    pub created_snapshot: Snapshot,
+    /// Valid keys, newest first, with the end of their validity (microseconds since 1970).
+    pub keys: Vec<(SigningKey, Option<i64>)>,
+}
+
+macro_rules! endpoint_columns {
+    () => {
+        "select p.endpoint_id, p.partner_id, p.url, p.event_types, p.test,
+                coalesce(s.state, p.state), coalesce(s.reason, p.state_reason), p.generation, p.revision,
+                p.max_in_flight, p.origin, p.created_xid::text, p.created_snapshot::text
+           from webhook._endpoint as p
+           left join webhook._endpoint_state as s
+             on s.endpoint_id = p.endpoint_id and s.generation = p.generation"
+    };
+}
+
+statement!(ALL_ENDPOINTS, [], endpoint_columns!());
+
+statement!(
+    CHANGED_ENDPOINTS,
+    [&str, &str],
+    concat!(
+        endpoint_columns!(),
+        " where p.changed_xid >= $1::xid8 or p.changed_xid = any ($2::xid8[])"
+    )
+);
+
+statement!(
+    KEYS,
+    [Vec<i64>],
+    "select s.endpoint_id, s.key_id, s.secret, s.valid_until
+       from webhook._secret as s
+      where s.endpoint_id = any ($1)
+        and (s.valid_until is null or s.valid_until > pg_catalog.clock_timestamp())
+      order by s.endpoint_id, s.valid_until desc nulls first, s.key_id desc"
+);
+
+statement!(
+    ALL_TYPES,
+    [],
+    "select t.name, t.priority from webhook._event_type as t"
+);
+
+statement!(
+    CHANGED_TYPES,
+    [&str, &str],
+    "select t.name, t.priority
+       from webhook._event_type as t
+      where t.changed_xid >= $1::xid8 or t.changed_xid = any ($2::xid8[])"
+);
+
+/// Endpoints that changed since `prev`; all of them when there is no `prev`.
+pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
+    let read = |rows: pgrx::spi::SpiTupleTable<'_>| {
+        rows.filter_map(|row| {
+            let text = |index: usize| row.get::<String>(index).ok().flatten();
+            Some(EndpointRow {
+                id: EndpointId(row.get::<i64>(1).ok().flatten()?),
+                partner_id: text(2)?,
+                url: text(3)?,
+                event_types: row.get::<Vec<String>>(4).ok().flatten()?,
+                test: row.get::<bool>(5).ok().flatten()?,
+                state: text(6)?,
+                state_reason: text(7),
+                generation: row.get::<i64>(8).ok().flatten()?,
+                revision: row.get::<i32>(9).ok().flatten()?,
+                max_in_flight: row.get::<i32>(10).ok().flatten(),
+                origin: row.get::<i64>(11).ok().flatten()?,
+                created_xid: text(12)?.parse().ok()?,
+                created_snapshot: text(13)?.parse().ok()?,
+                keys: Vec::new(),
+            })
+        })
+        .collect::<Vec<_>>()
+    };
+    let mut endpoints = match prev {
+        None => run(&ALL_ENDPOINTS, &[], read),
+        Some(prev) => {
+            let (xmax, running) = since(prev);
+            run(
+                &CHANGED_ENDPOINTS,
+                &[xmax.as_str().into(), running.as_str().into()],
+                read,
+            )
+        }
+    };
+    if endpoints.is_empty() {
+        return endpoints;
+    }
+    let mut keys = keys(endpoints.iter().map(|endpoint| endpoint.id.0).collect());
+    for endpoint in &mut endpoints {
+        endpoint.keys = keys.remove(&endpoint.id.0).unwrap_or_default();
+    }
+    endpoints
+}
+
+fn keys(endpoints: Vec<i64>) -> HashMap<i64, Vec<(SigningKey, Option<i64>)>> {
+    run(&KEYS, &[endpoints.into()], |rows| {
+        let mut keys: HashMap<i64, Vec<(SigningKey, Option<i64>)>> = HashMap::new();
+        for row in rows {
+            let read = || {
+                Some((
+                    row.get::<i64>(1).ok().flatten()?,
+                    row.get::<i64>(2).ok().flatten()?,
+                    Secret::from_bytes(&row.get::<Vec<u8>>(3).ok().flatten()?).ok()?,
+                ))
+            };
+            if let Some((endpoint, id, secret)) = read() {
+                let until = row
+                    .get::<TimestampWithTimeZone>(4)
+                    .ok()
+                    .flatten()
+                    .map(unix_micros);
+                keys.entry(endpoint)
+                    .or_default()
+                    .push((SigningKey { id, secret }, until));
+            }
+        }
+        keys
+    })
+}
+
+/// Event types that changed since `prev` with their priority class; all when there is no `prev`.
+pub fn changed_event_types(prev: Option<&Snapshot>) -> Vec<(String, i16)> {
+    let read = |rows: pgrx::spi::SpiTupleTable<'_>| {
+        rows.filter_map(|row| {
+            Some((
+                row.get::<String>(1).ok().flatten()?,
+                row.get::<i16>(2).ok().flatten()?,
+            ))
+        })
+        .collect::<Vec<_>>()
+    };
+    match prev {
+        None => run(&ALL_TYPES, &[], read),
+        Some(prev) => {
+            let (xmax, running) = since(prev);
+            run(
+                &CHANGED_TYPES,
+                &[xmax.as_str().into(), running.as_str().into()],
+                read,
+            )
+        }
+    }
+}
+
+/// What is not visible in a snapshot, as parameters: first transaction after it, those that ran.
+fn since(prev: &Snapshot) -> (String, String) {
+    let running = prev
+        .running()
+        .iter()
+        .map(u64::to_string)
+        .collect::<Vec<_>>()
+        .join(",");
+    (prev.xmax().to_string(), format!("{{{running}}}"))
+}

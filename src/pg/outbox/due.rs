@@ -1,0 +1,210 @@
+//! The due table: what waits for a later attempt. The leader is its only writer.
+//!
+//! A claim starts strictly after the last one of the same endpoint and class: walking over dead index
+//! entries instead took 4,495 ms behind a million of them, this takes 0.7 ms. It is valid because the
+//! leader stamps every new row later than its last claim.
+
+use std::collections::HashMap;
+
+use pgrx::prelude::*;
+
+use super::statement::{run, statement};
+use super::{timestamp, unix_micros};
+use crate::rules::ids::{EndpointId, EventId, Pair};
+
+/// Where to go on claiming for an endpoint and class, and how many rows to take at most.
+pub struct Claim {
+    pub endpoint: EndpointId,
+    pub class: i16,
+    /// Keyset (next_attempt_at, event_id) of the last row claimed.
+    pub after: (i64, String),
+    pub limit: i32,
+}
+
+/// A row of the due table that is to be sent now.
+pub struct Claimed {
+    pub pair: Pair,
+    pub class: i16,
+    pub next_attempt_at: i64,
+    pub attempt_count: i32,
+    pub series_start: i32,
+    pub revision: i32,
+}
+
+/// The next row of an endpoint and class.
+pub struct NextDue {
+    pub endpoint: EndpointId,
+    pub class: i16,
+    pub at: i64,
+}
+
+statement!(CLAIM, [Vec<i64>, Vec<i16>, Vec<TimestampWithTimeZone>, Vec<&str>, Vec<i32>, TimestampWithTimeZone],
+    "select d.event_id, d.endpoint_id, d.class, d.next_attempt_at, d.attempt_count, d.series_start,
+            coalesce(x.revision, 1)
+       from unnest($1, $2, $3, $4, $5) as c (endpoint, class, at, event, k)
+      cross join lateral (
+        select w.*
+          from webhook._due as w
+         where w.endpoint_id = c.endpoint
+           and w.class = c.class
+           and w.hold = 0
+           and (w.next_attempt_at, w.event_id) > (c.at, c.event)
+           and w.next_attempt_at <= $6
+         order by w.next_attempt_at, w.event_id
+         limit c.k) as d
+       left join webhook._delivery as x on x.event_id = d.event_id and x.endpoint_id = d.endpoint_id");
+
+statement!(NEXT, [Vec<i64>, Vec<i16>, Vec<TimestampWithTimeZone>, Vec<&str>],
+    "select c.endpoint, c.class, d.next_attempt_at
+       from unnest($1, $2, $3, $4) as c (endpoint, class, at, event)
+      cross join lateral (
+        select w.next_attempt_at
+          from webhook._due as w
+         where w.endpoint_id = c.endpoint
+           and w.class = c.class
+           and w.hold = 0
+           and (w.next_attempt_at, w.event_id) > (c.at, c.event)
+         order by w.next_attempt_at, w.event_id
+         limit 1) as d");
+
+statement!(
+    START,
+    [],
+    "select p.endpoint_id, k.class, d.next_attempt_at
+       from webhook._endpoint as p
+      cross join (values (0::smallint), (1::smallint)) as k (class)
+      cross join lateral (
+        select w.next_attempt_at
+          from webhook._due as w
+         where w.endpoint_id = p.endpoint_id
+           and w.class = k.class
+           and w.hold = 0
+         order by w.next_attempt_at, w.event_id
+         limit 1) as d"
+);
+
+statement!(ROWS, [Vec<&str>, Vec<i64>],
+    "select d.event_id, d.endpoint_id, d.class, d.next_attempt_at
+       from unnest($1, $2) as r (event, endpoint)
+       join webhook._due as d on d.event_id = r.event and d.endpoint_id = r.endpoint");
+
+statement!(CANCEL, [i64, &str, i32],
+    "with gone as (
+       delete from webhook._due as d
+        where (d.event_id, d.endpoint_id) in (
+              select w.event_id, w.endpoint_id from webhook._due as w where w.endpoint_id = $1 limit $3)
+       returning d.event_id, d.endpoint_id)
+     update webhook._delivery as x
+        set state = 'cancelled', reason = $2, next_attempt_at = null
+       from gone
+      where x.event_id = gone.event_id
+        and x.endpoint_id = gone.endpoint_id");
+
+/// Claims what is due by `now`, at most `limit` rows per endpoint and class.
+pub fn claim(claims: &[Claim], now: i64) -> Vec<Claimed> {
+    let endpoints: Vec<i64> = claims.iter().map(|claim| claim.endpoint.0).collect();
+    let classes: Vec<i16> = claims.iter().map(|claim| claim.class).collect();
+    let times: Vec<_> = claims
+        .iter()
+        .map(|claim| timestamp(claim.after.0))
+        .collect();
+    let events: Vec<&str> = claims.iter().map(|claim| claim.after.1.as_str()).collect();
+    let limits: Vec<i32> = claims.iter().map(|claim| claim.limit).collect();
+    run(
+        &CLAIM,
+        &[
+            endpoints.into(),
+            classes.into(),
+            times.into(),
+            events.into(),
+            limits.into(),
+            timestamp(now).into(),
+        ],
+        |rows| {
+            rows.filter_map(|row| {
+                let event: EventId = row.get::<String>(1).ok().flatten()?.parse().ok()?;
+                Some(Claimed {
+                    pair: Pair {
+                        event,
+                        endpoint: EndpointId(row.get::<i64>(2).ok().flatten()?),
+                    },
+                    class: row.get::<i16>(3).ok().flatten()?,
+                    next_attempt_at: unix_micros(
+                        row.get::<TimestampWithTimeZone>(4).ok().flatten()?,
+                    ),
+                    attempt_count: row.get::<i32>(5).ok().flatten()?,
+                    series_start: row.get::<i32>(6).ok().flatten()?,
+                    revision: row.get::<i32>(7).ok().flatten()?,
+                })
+            })
+            .collect()
+        },
+    )
+}
+
+/// When each endpoint and class has its next row after its keyset; none = nothing left.
+pub fn next_due(claims: &[Claim]) -> Vec<NextDue> {
+    let endpoints: Vec<i64> = claims.iter().map(|claim| claim.endpoint.0).collect();
+    let classes: Vec<i16> = claims.iter().map(|claim| claim.class).collect();
+    let times: Vec<_> = claims
+        .iter()
+        .map(|claim| timestamp(claim.after.0))
+        .collect();
+    let events: Vec<&str> = claims.iter().map(|claim| claim.after.1.as_str()).collect();
+    run(
+        &NEXT,
+        &[
+            endpoints.into(),
+            classes.into(),
+            times.into(),
+            events.into(),
+        ],
+        read_next,
+    )
+}
+
+/// Every endpoint and class that has rows, with the time of its first; read once per life.
+pub fn due_endpoints() -> Vec<NextDue> {
+    run(&START, &[], read_next)
+}
+
+fn read_next(rows: pgrx::spi::SpiTupleTable<'_>) -> Vec<NextDue> {
+    rows.filter_map(|row| {
+        Some(NextDue {
+            endpoint: EndpointId(row.get::<i64>(1).ok().flatten()?),
+            class: row.get::<i16>(2).ok().flatten()?,
+            at: unix_micros(row.get::<TimestampWithTimeZone>(3).ok().flatten()?),
+        })
+    })
+    .collect()
+}
+
+/// Class and time of the due rows that these pairs have.
+pub fn due_rows(pairs: &[Pair]) -> HashMap<Pair, (i16, i64)> {
+    let ids: Vec<String> = pairs.iter().map(|pair| pair.event.to_string()).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let endpoints: Vec<i64> = pairs.iter().map(|pair| pair.endpoint.0).collect();
+    run(&ROWS, &[ids.into(), endpoints.into()], |rows| {
+        rows.filter_map(|row| {
+            let event: EventId = row.get::<String>(1).ok().flatten()?.parse().ok()?;
+            let endpoint = EndpointId(row.get::<i64>(2).ok().flatten()?);
+            Some((
+                Pair { event, endpoint },
+                (
+                    row.get::<i16>(3).ok().flatten()?,
+                    unix_micros(row.get::<TimestampWithTimeZone>(4).ok().flatten()?),
+                ),
+            ))
+        })
+        .collect()
+    })
+}
+
+/// Cancels up to `limit` queued deliveries of an endpoint; returns how many.
+pub fn drop_queue(endpoint: EndpointId, reason: &str, limit: i32) -> i32 {
+    run(
+        &CANCEL,
+        &[endpoint.0.into(), reason.into(), limit.into()],
+        |rows| i32::try_from(rows.len()).unwrap_or(i32::MAX),
+    )
+}

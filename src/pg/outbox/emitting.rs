@@ -1,0 +1,187 @@
+//! What an emitting session writes: the event row and, when a key is given, its idempotency row.
+
+use pgrx::datum::Uuid;
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+
+use super::statement::{run, statement};
+use super::{as_owner, owner, relation, timestamp};
+use crate::pg::error::Raise;
+use crate::pg::settings;
+use crate::rules::envelope::Event;
+use crate::rules::ids::EventId;
+
+statement!(INSERT_EVENT, [TimestampWithTimeZone, i64, i64, i64, bool, &str, &str, &str, &str, &str, &str, &str, &str, &str, &str, &str, Vec<u8>, Vec<u8>, &str],
+    "insert into webhook._event (
+       xid, occurred_at, origin, seal_key, subject_version, test, event_id, partner_id, type, source,
+       subject_type, subject_id, scope, schema_version, correlation_id, causation, traceparent,
+       seal, body_sha256, body)
+     values (
+       pg_catalog.pg_current_xact_id(), $1, $2, $3, $4, $5, $6, $7, $8, $9,
+       $10, $11, $12, $13, $14, $15, $16,
+       $17, $18, $19)");
+
+statement!(
+    FIND_KEY,
+    [Uuid, &str],
+    "select k.event_id
+       from webhook._idempotency as k
+      where k.key_hash operator(pg_catalog.=) $1
+        and k.event_id operator(pg_catalog.>=) $2"
+);
+
+// A key older than the window is taken over; a younger one makes the statement return no row.
+statement!(
+    INSERT_KEY,
+    [Uuid, &str, &str],
+    "insert into webhook._idempotency as k (key_hash, event_id)
+     values ($1, $2)
+     on conflict (key_hash) do update
+        set event_id = excluded.event_id
+      where k.event_id operator(pg_catalog.<) $3
+     returning k.event_id"
+);
+
+statement!(
+    NEWEST_SEAL_KEY,
+    [i64],
+    "select k.key_id, k.key
+       from webhook._seal_key as k
+      where k.origin operator(pg_catalog.=) $1
+      order by k.key_id desc
+      limit 1"
+);
+
+statement!(
+    NEW_SEAL_KEY,
+    [i64],
+    "insert into webhook._seal_key (key_id, origin, key)
+     values (webhook._new_id(), $1, webhook._random_key())
+     returning key_id, key"
+);
+
+/// What seals events in this session.
+pub struct Sealing {
+    table: pg_sys::Oid,
+    owner: pg_sys::Oid,
+    node_name: String,
+    pub origin: i64,
+    pub key_id: i64,
+    pub key: Vec<u8>,
+}
+
+impl Sealing {
+    /// Reads origin and key; makes a key when this origin has none yet (a restored copy, or a
+    /// changed `webhook.node_name`).
+    pub fn load() -> Sealing {
+        let (Some(table), Some(owner)) = (relation(c"_event"), owner()) else {
+            Raise::new(
+                PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "extension \"webhook_outbox\" is not installed in this database",
+            )
+            .hint("Run CREATE EXTENSION webhook_outbox.")
+            .raise()
+        };
+        let origin = super::origin();
+        let (key_id, key) = as_owner(owner, || {
+            let found = run(&NEWEST_SEAL_KEY, &[origin.into()], |rows| {
+                rows.first().get_two::<i64, Vec<u8>>().ok()
+            });
+            match found {
+                Some((Some(id), Some(key))) => (id, key),
+                _ => run(&NEW_SEAL_KEY, &[origin.into()], |rows| {
+                    match rows.first().get_two::<i64, Vec<u8>>() {
+                        Ok((Some(id), Some(key))) => (id, key),
+                        _ => error!("could not make a seal key"),
+                    }
+                }),
+            }
+        });
+        Sealing {
+            table,
+            owner,
+            node_name: settings::node_name(),
+            origin,
+            key_id,
+            key,
+        }
+    }
+
+    /// Whether it still holds: same extension, same node name.
+    pub fn current(&self) -> bool {
+        relation(c"_event") == Some(self.table) && settings::node_name() == self.node_name
+    }
+}
+
+/// Inserts the event as the owner of the extension.
+pub fn insert_event(sealing: &Sealing, event: &Event, digest: &[u8; 32], seal: &[u8; 16]) {
+    let id = event.id.to_string();
+    let optional = |text: &'_ Option<String>| text.clone();
+    as_owner(sealing.owner, || {
+        run(
+            &INSERT_EVENT,
+            &[
+                timestamp(event.occurred_at).into(),
+                sealing.origin.into(),
+                sealing.key_id.into(),
+                event.subject_version.into(),
+                event.test.into(),
+                id.as_str().into(),
+                event.partner_id.as_str().into(),
+                event.kind.as_str().into(),
+                optional(&event.source).into(),
+                optional(&event.subject_type).into(),
+                optional(&event.subject_id).into(),
+                optional(&event.scope).into(),
+                optional(&event.schema_version).into(),
+                optional(&event.correlation_id).into(),
+                optional(&event.causation).into(),
+                optional(&event.traceparent).into(),
+                seal.to_vec().into(),
+                digest.to_vec().into(),
+                event.data.as_str().into(),
+            ],
+            |_| (),
+        );
+    });
+}
+
+/// Takes an idempotency key for `event`; returns the event that holds it already, if one younger
+/// than `oldest` does. Waits for a concurrent transaction that has taken the same key.
+pub fn claim_key(
+    sealing: &Sealing,
+    hash: [u8; 16],
+    event: EventId,
+    oldest: EventId,
+) -> Option<EventId> {
+    let id = event.to_string();
+    let oldest = oldest.to_string();
+    let find = || {
+        run(
+            &FIND_KEY,
+            &[Uuid::from_bytes(hash).into(), oldest.as_str().into()],
+            |rows| rows.first().get_one::<String>().ok().flatten(),
+        )
+    };
+    as_owner(sealing.owner, || {
+        // Looked up first: a repeated emit then writes nothing at all.
+        if let Some(first) = find() {
+            return first.parse().ok();
+        }
+        let taken = run(
+            &INSERT_KEY,
+            &[
+                Uuid::from_bytes(hash).into(),
+                id.as_str().into(),
+                oldest.as_str().into(),
+            ],
+            |rows| !rows.is_empty(),
+        );
+        if taken {
+            return None;
+        }
+        // Lost the race; the winner has committed. Under REPEATABLE READ its row may be invisible:
+        // PostgreSQL has then raised 40001 above, as it does for every ON CONFLICT of this kind.
+        find().and_then(|first| first.parse().ok())
+    })
+}

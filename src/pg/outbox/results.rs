@@ -1,0 +1,486 @@
+//! Writing what became of pairs: one transaction for a few hundred outcomes.
+//!
+//! A delivery row is inserted once, with its first outcome or when it is parked; later outcomes
+//! update it, compared and set on the number of the attempt. What does not match is a late result of
+//! a superseded attempt and changes nothing. Every array is one statement, and none runs when empty.
+
+use pgrx::prelude::*;
+
+use super::statement::{run, statement};
+use super::timestamp;
+use crate::rules::delivery::{Category, Phase};
+use crate::rules::ids::Pair;
+
+/// A bounded response body, made storable.
+#[derive(Clone)]
+pub struct Excerpt(pub String);
+
+/// What became of one pair.
+#[derive(Clone)]
+pub struct Change {
+    pub pair: Pair,
+    pub revision: i32,
+    pub class: i16,
+    pub series_start: i32,
+    /// State of the delivery from now on.
+    pub state: &'static str,
+    pub reason: Option<String>,
+    /// Attempts made so far, this one counted.
+    pub attempt_count: i32,
+    /// The attempt that led here; none when the pair is parked or cancelled.
+    pub attempt: Option<Attempted>,
+    /// When the next attempt is due; none when there is none.
+    pub next_attempt_at: Option<i64>,
+    /// Where the pair came from: its row of the due table, or none for a first pass.
+    pub due: Option<i64>,
+}
+
+/// One attempt.
+#[derive(Clone)]
+pub struct Attempted {
+    pub started_at: i64,
+    pub latency_ms: Option<i32>,
+    pub status: Option<i16>,
+    pub category: Option<Category>,
+    pub phase: Option<Phase>,
+    pub detail: Option<String>,
+    pub key_ids: Vec<i64>,
+    pub body_sha256: Option<[u8; 32]>,
+    pub response_bytes: i64,
+    pub excerpt: Option<Excerpt>,
+}
+
+/// Everything one flush writes.
+#[derive(Default)]
+pub struct Outcomes {
+    pub changes: Vec<Change>,
+    /// Batches all of whose pairs have a row now.
+    pub closed: Vec<i64>,
+    /// Pairs that stay on the wire although their batch is closed: (pair, attempt) per new batch.
+    pub claims: Vec<(i64, Vec<(Pair, i32)>)>,
+    /// Endpoints that answered 410: (endpoint, generation).
+    pub gone: Vec<(i64, i64)>,
+}
+
+statement!(INSERT_DELIVERY, [Vec<&str>, Vec<i64>, Vec<&str>, Vec<Option<String>>, Vec<i32>, Vec<i32>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<i32>>, Vec<Option<i16>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<i64>>],
+    "insert into webhook._delivery (
+       event_id, endpoint_id, state, reason, revision, attempt_count, series_start, last_attempt_at, delivered_at,
+       next_attempt_at, last_latency_ms, last_status, last_error_category, last_key_ids, last_body_sha256,
+       last_response_bytes)
+     select r.event, r.endpoint, r.state, r.reason, r.revision, r.attempts, r.series, r.at, r.delivered,
+            r.next, r.latency, r.status, r.category, r.keys::bigint[], pg_catalog.decode(r.digest, 'hex'),
+            r.bytes
+       from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+         as r (event, endpoint, state, reason, revision, attempts, series, at, delivered,
+               next, latency, status, category, keys, digest, bytes)
+     on conflict do nothing");
+
+statement!(UPDATE_DELIVERY, [Vec<&str>, Vec<i64>, Vec<&str>, Vec<Option<String>>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<i32>>, Vec<Option<i16>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<i64>>],
+    "update webhook._delivery as d
+        set state = r.state,
+            reason = r.reason,
+            attempt_count = r.attempts,
+            last_attempt_at = r.at,
+            delivered_at = coalesce(d.delivered_at, r.delivered),
+            next_attempt_at = r.next,
+            last_latency_ms = r.latency,
+            last_status = r.status,
+            last_error_category = r.category,
+            last_key_ids = r.keys::bigint[],
+            last_body_sha256 = pg_catalog.decode(r.digest, 'hex'),
+            last_response_bytes = r.bytes
+       from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+         as r (event, endpoint, state, reason, attempts, at, delivered, next, latency, status, category, keys,
+               digest, bytes)
+      where d.event_id = r.event
+        and d.endpoint_id = r.endpoint
+        and d.attempt_count = r.attempts - 1");
+
+statement!(SET_STATE, [Vec<&str>, Vec<i64>, Vec<&str>, Vec<Option<String>>, Vec<Option<TimestampWithTimeZone>>],
+    "update webhook._delivery as d
+        set state = r.state, reason = r.reason, next_attempt_at = r.next
+       from unnest($1, $2, $3, $4, $5) as r (event, endpoint, state, reason, next)
+      where d.event_id = r.event
+        and d.endpoint_id = r.endpoint");
+
+statement!(INSERT_ATTEMPT, [Vec<&str>, Vec<i64>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<&str>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<i32>>, Vec<Option<i16>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<i64>>, i64],
+    "insert into webhook._attempt (
+       event_id, endpoint_id, attempt_no, started_at, outcome, next_attempt_at, latency_ms, status, error_category,
+       phase, detail, key_ids, body_sha256, response_bytes, incarnation)
+     select r.event, r.endpoint, r.no, r.at, r.outcome, r.next, r.latency, r.status, r.category,
+            r.phase, r.detail, r.keys::bigint[], pg_catalog.decode(r.digest, 'hex'), r.bytes, $15
+       from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+         as r (event, endpoint, no, at, outcome, next, latency, status, category, phase, detail, keys, digest, bytes)
+     on conflict do nothing");
+
+statement!(INSERT_EXCERPT, [Vec<&str>, Vec<i64>, Vec<i32>, Vec<&str>],
+    "insert into webhook._excerpt (event_id, endpoint_id, attempt_no, body)
+     select r.event, r.endpoint, r.no, r.body
+       from unnest($1, $2, $3, $4) as r (event, endpoint, no, body)
+     on conflict do nothing");
+
+statement!(INSERT_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>, Vec<i32>],
+    "insert into webhook._due (event_id, endpoint_id, class, next_attempt_at, attempt_count, series_start)
+     select r.event, r.endpoint, r.class, r.next, r.attempts, r.series
+       from unnest($1, $2, $3, $4, $5, $6) as r (event, endpoint, class, next, attempts, series)
+     on conflict do nothing");
+
+// The full key is given, so that whichever index the planner takes is exact.
+statement!(DELETE_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>],
+    "delete from webhook._due as d
+      using unnest($1, $2, $3, $4) as r (event, endpoint, class, at)
+      where d.event_id = r.event
+        and d.endpoint_id = r.endpoint
+        and d.class = r.class
+        and d.next_attempt_at = r.at");
+
+statement!(UPDATE_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>],
+    "update webhook._due as d
+        set next_attempt_at = r.next, attempt_count = r.attempts
+       from unnest($1, $2, $3, $4, $5, $6) as r (event, endpoint, class, at, next, attempts)
+      where d.event_id = r.event
+        and d.endpoint_id = r.endpoint
+        and d.class = r.class
+        and d.next_attempt_at = r.at");
+
+statement!(CLOSE, [i64, i64, Vec<i64>],
+    "insert into webhook._ledger (n, incarnation, batch, kind)
+     select $1 + r.o, $2, r.batch, 'close'
+       from unnest($3) with ordinality as r (batch, o)");
+
+statement!(OPEN_CLAIM, [i64, i64, i64, Vec<&str>, Vec<i64>, Vec<i32>],
+    "insert into webhook._ledger (n, incarnation, batch, kind, event_ids, endpoint_ids, attempt_nos)
+     values ($1, $2, $3, 'claim', $4, $5, $6)");
+
+statement!(GONE, [Vec<i64>, Vec<i64>],
+    "insert into webhook._endpoint_state as s (endpoint_id, generation, state, reason, changed_at)
+     select r.endpoint, r.generation, 'disabled', 'the receiver answered 410 Gone', pg_catalog.clock_timestamp()
+       from unnest($1, $2) as r (endpoint, generation)
+     on conflict (endpoint_id) do update
+        set generation = excluded.generation, state = excluded.state, reason = excluded.reason,
+            changed_at = excluded.changed_at");
+
+/// Writes everything; ledger rows take the numbers after `n`, of which it returns the last.
+pub fn record(outcomes: &Outcomes, incarnation: i64, mut n: i64) -> i64 {
+    let changes = &outcomes.changes;
+    let of = |pick: fn(&Change) -> bool| -> Vec<&Change> {
+        changes.iter().filter(|change| pick(change)).collect()
+    };
+    insert_deliveries(&of(|change| change.due.is_none()));
+    update_deliveries(&of(|change| {
+        change.due.is_some() && change.attempt.is_some()
+    }));
+    set_states(&of(|change| {
+        change.due.is_some() && change.attempt.is_none()
+    }));
+    insert_attempts(
+        &of(|change| {
+            change.attempt.is_some() && !(change.attempt_count == 1 && change.state == "delivered")
+        }),
+        incarnation,
+    );
+    insert_excerpts(changes);
+    insert_due(&of(|change| {
+        change.due.is_none() && change.next_attempt_at.is_some()
+    }));
+    delete_due(&of(|change| {
+        change.due.is_some() && change.next_attempt_at.is_none()
+    }));
+    update_due(&of(|change| {
+        change.due.is_some() && change.next_attempt_at.is_some()
+    }));
+    for (batch, pairs) in &outcomes.claims {
+        n += 1;
+        open_claim(n, incarnation, *batch, pairs);
+    }
+    if !outcomes.closed.is_empty() {
+        run(
+            &CLOSE,
+            &[n.into(), incarnation.into(), outcomes.closed.clone().into()],
+            |_| (),
+        );
+        n += i64::try_from(outcomes.closed.len()).unwrap_or(0);
+    }
+    if !outcomes.gone.is_empty() {
+        let (endpoints, generations): (Vec<i64>, Vec<i64>) = outcomes.gone.iter().copied().unzip();
+        run(&GONE, &[endpoints.into(), generations.into()], |_| ());
+    }
+    n
+}
+
+/// Writes the ledger row of a claim: these pairs are on the wire.
+pub fn open_claim(n: i64, incarnation: i64, batch: i64, pairs: &[(Pair, i32)]) {
+    let ids: Vec<String> = pairs
+        .iter()
+        .map(|(pair, _)| pair.event.to_string())
+        .collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let endpoints: Vec<i64> = pairs.iter().map(|(pair, _)| pair.endpoint.0).collect();
+    let attempts: Vec<i32> = pairs.iter().map(|(_, attempt)| *attempt).collect();
+    run(
+        &OPEN_CLAIM,
+        &[
+            n.into(),
+            incarnation.into(),
+            batch.into(),
+            ids.into(),
+            endpoints.into(),
+            attempts.into(),
+        ],
+        |_| (),
+    );
+}
+
+fn column<T>(changes: &[&Change], pick: impl Fn(&Change) -> T) -> Vec<T> {
+    changes.iter().map(|change| pick(change)).collect()
+}
+
+fn attempted<T>(changes: &[&Change], pick: impl Fn(&Attempted) -> Option<T>) -> Vec<Option<T>> {
+    column(changes, |change| change.attempt.as_ref().and_then(&pick))
+}
+
+fn event_ids(changes: &[&Change]) -> Vec<String> {
+    column(changes, |change| change.pair.event.to_string())
+}
+
+fn texts(strings: &[String]) -> Vec<&str> {
+    strings.iter().map(String::as_str).collect()
+}
+
+fn key_ids(changes: &[&Change]) -> Vec<Option<String>> {
+    attempted(changes, |attempt| {
+        let keys: Vec<String> = attempt.key_ids.iter().map(i64::to_string).collect();
+        (!keys.is_empty()).then(|| format!("{{{}}}", keys.join(",")))
+    })
+}
+
+fn digests(changes: &[&Change]) -> Vec<Option<String>> {
+    attempted(changes, |attempt| {
+        attempt.body_sha256.map(|digest| hex(&digest))
+    })
+}
+
+fn delivered_at(changes: &[&Change]) -> Vec<Option<TimestampWithTimeZone>> {
+    column(changes, |change| {
+        let attempt = change.attempt.as_ref()?;
+        let took = i64::from(attempt.latency_ms.unwrap_or(0)) * 1000;
+        (change.state == "delivered")
+            .then(|| timestamp(attempt.started_at + took))
+            .flatten()
+    })
+}
+
+fn insert_deliveries(changes: &[&Change]) {
+    if changes.is_empty() {
+        return;
+    }
+    let ids = event_ids(changes);
+    run(
+        &INSERT_DELIVERY,
+        &[
+            texts(&ids).into(),
+            column(changes, |change| change.pair.endpoint.0).into(),
+            column(changes, |change| change.state).into(),
+            column(changes, |change| change.reason.clone()).into(),
+            column(changes, |change| change.revision).into(),
+            column(changes, |change| change.attempt_count).into(),
+            column(changes, |change| change.series_start).into(),
+            attempted(changes, |attempt| timestamp(attempt.started_at)).into(),
+            delivered_at(changes).into(),
+            column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
+            attempted(changes, |attempt| attempt.latency_ms).into(),
+            attempted(changes, |attempt| attempt.status).into(),
+            attempted(changes, |attempt| {
+                attempt.category.map(|c| c.as_str().to_owned())
+            })
+            .into(),
+            key_ids(changes).into(),
+            digests(changes).into(),
+            attempted(changes, |attempt| Some(attempt.response_bytes)).into(),
+        ],
+        |_| (),
+    );
+}
+
+fn update_deliveries(changes: &[&Change]) {
+    if changes.is_empty() {
+        return;
+    }
+    let ids = event_ids(changes);
+    run(
+        &UPDATE_DELIVERY,
+        &[
+            texts(&ids).into(),
+            column(changes, |change| change.pair.endpoint.0).into(),
+            column(changes, |change| change.state).into(),
+            column(changes, |change| change.reason.clone()).into(),
+            column(changes, |change| change.attempt_count).into(),
+            attempted(changes, |attempt| timestamp(attempt.started_at)).into(),
+            delivered_at(changes).into(),
+            column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
+            attempted(changes, |attempt| attempt.latency_ms).into(),
+            attempted(changes, |attempt| attempt.status).into(),
+            attempted(changes, |attempt| {
+                attempt.category.map(|c| c.as_str().to_owned())
+            })
+            .into(),
+            key_ids(changes).into(),
+            digests(changes).into(),
+            attempted(changes, |attempt| Some(attempt.response_bytes)).into(),
+        ],
+        |_| (),
+    );
+}
+
+fn set_states(changes: &[&Change]) {
+    if changes.is_empty() {
+        return;
+    }
+    let ids = event_ids(changes);
+    run(
+        &SET_STATE,
+        &[
+            texts(&ids).into(),
+            column(changes, |change| change.pair.endpoint.0).into(),
+            column(changes, |change| change.state).into(),
+            column(changes, |change| change.reason.clone()).into(),
+            column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
+        ],
+        |_| (),
+    );
+}
+
+fn insert_attempts(changes: &[&Change], incarnation: i64) {
+    if changes.is_empty() {
+        return;
+    }
+    let ids = event_ids(changes);
+    run(
+        &INSERT_ATTEMPT,
+        &[
+            texts(&ids).into(),
+            column(changes, |change| change.pair.endpoint.0).into(),
+            column(changes, |change| change.attempt_count).into(),
+            attempted(changes, |attempt| timestamp(attempt.started_at)).into(),
+            column(changes, |change| match change.state {
+                "delivered" => "delivered",
+                "retrying" | "pending" => "retry",
+                _ => "dead",
+            })
+            .into(),
+            column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
+            attempted(changes, |attempt| attempt.latency_ms).into(),
+            attempted(changes, |attempt| attempt.status).into(),
+            attempted(changes, |attempt| {
+                attempt.category.map(|c| c.as_str().to_owned())
+            })
+            .into(),
+            attempted(changes, |attempt| {
+                attempt.phase.map(|p| p.as_str().to_owned())
+            })
+            .into(),
+            attempted(changes, |attempt| attempt.detail.clone()).into(),
+            key_ids(changes).into(),
+            digests(changes).into(),
+            attempted(changes, |attempt| Some(attempt.response_bytes)).into(),
+            incarnation.into(),
+        ],
+        |_| (),
+    );
+}
+
+fn insert_excerpts(changes: &[Change]) {
+    let with: Vec<&Change> = changes
+        .iter()
+        .filter(|change| {
+            change
+                .attempt
+                .as_ref()
+                .is_some_and(|attempt| attempt.excerpt.is_some())
+        })
+        .collect();
+    if with.is_empty() {
+        return;
+    }
+    let ids = event_ids(&with);
+    let bodies: Vec<&str> = with
+        .iter()
+        .filter_map(|change| change.attempt.as_ref()?.excerpt.as_ref())
+        .map(|excerpt| excerpt.0.as_str())
+        .collect();
+    run(
+        &INSERT_EXCERPT,
+        &[
+            texts(&ids).into(),
+            column(&with, |change| change.pair.endpoint.0).into(),
+            column(&with, |change| change.attempt_count).into(),
+            bodies.into(),
+        ],
+        |_| (),
+    );
+}
+
+fn insert_due(changes: &[&Change]) {
+    if changes.is_empty() {
+        return;
+    }
+    let ids = event_ids(changes);
+    run(
+        &INSERT_DUE,
+        &[
+            texts(&ids).into(),
+            column(changes, |change| change.pair.endpoint.0).into(),
+            column(changes, |change| change.class).into(),
+            column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
+            column(changes, |change| change.attempt_count).into(),
+            column(changes, |change| change.series_start).into(),
+        ],
+        |_| (),
+    );
+}
+
+fn delete_due(changes: &[&Change]) {
+    if changes.is_empty() {
+        return;
+    }
+    let ids = event_ids(changes);
+    run(
+        &DELETE_DUE,
+        &[
+            texts(&ids).into(),
+            column(changes, |change| change.pair.endpoint.0).into(),
+            column(changes, |change| change.class).into(),
+            column(changes, |change| change.due.and_then(timestamp)).into(),
+        ],
+        |_| (),
+    );
+}
+
+fn update_due(changes: &[&Change]) {
+    if changes.is_empty() {
+        return;
+    }
+    let ids = event_ids(changes);
+    run(
+        &UPDATE_DUE,
+        &[
+            texts(&ids).into(),
+            column(changes, |change| change.pair.endpoint.0).into(),
+            column(changes, |change| change.class).into(),
+            column(changes, |change| change.due.and_then(timestamp)).into(),
+            column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
+            column(changes, |change| change.attempt_count).into(),
+        ],
+        |_| (),
+    );
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
+}

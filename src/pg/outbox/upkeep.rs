@@ -1,0 +1,131 @@
+//! The ledger and the partitions: the leader's memory across its lives, and its housekeeping.
+
+use pgrx::datum::Date;
+
+use super::statement::{run, statement};
+use crate::rules::ids::{EndpointId, EventId, Pair};
+use crate::rules::snapshot::Snapshot;
+
+/// A row of the ledger.
+pub struct Position {
+    pub n: i64,
+    pub incarnation: i64,
+    pub batch: i64,
+    pub kind: String,
+    pub prev: Option<Snapshot>,
+    pub cur: Option<Snapshot>,
+    pub from: (u64, String),
+    pub to: (u64, String),
+    /// Last feed position of the batch.
+    pub pos: i64,
+    /// Pairs of a claim with the numbers of their attempts.
+    pub pairs: Vec<(Pair, i32)>,
+}
+
+statement!(LEDGER, [],
+    "select l.n, l.incarnation, l.batch, l.kind, l.prev::text, l.cur::text, l.from_xid::text, l.from_id,
+            l.to_xid::text, l.to_id, l.event_ids, l.endpoint_ids, l.attempt_nos, l.pos
+       from webhook._ledger as l
+      order by l.n");
+
+statement!(
+    HIGHEST,
+    [],
+    "select l.incarnation from webhook._ledger as l order by l.n desc limit 1"
+);
+
+statement!(
+    START_LIFE,
+    [i64, i64],
+    "insert into webhook._ledger (n, incarnation, batch, kind) values ($1, $2, 0, 'start')"
+);
+
+// The row that holds the position must stay even when its batch is closed.
+statement!(
+    TRIM,
+    [i64, i64],
+    "delete from webhook._ledger as l where l.n < $1 and l.n <> $2"
+);
+
+statement!(
+    ADD_PARTITION,
+    [&str, Date],
+    "select webhook._add_partition($1, $2)"
+);
+
+/// The whole ledger in order; short, because it is trimmed.
+pub fn ledger() -> Vec<Position> {
+    run(&LEDGER, &[], |rows| {
+        rows.filter_map(|row| {
+            let text = |index: usize| row.get::<String>(index).ok().flatten();
+            let snapshot = |index: usize| text(index).and_then(|text| text.parse().ok());
+            let keyset = |xid: usize, id: usize| {
+                (
+                    text(xid).and_then(|text| text.parse().ok()).unwrap_or(0),
+                    text(id).unwrap_or_default(),
+                )
+            };
+            let events = row
+                .get::<Vec<String>>(11)
+                .ok()
+                .flatten()
+                .unwrap_or_default();
+            let endpoints = row.get::<Vec<i64>>(12).ok().flatten().unwrap_or_default();
+            let attempts = row.get::<Vec<i32>>(13).ok().flatten().unwrap_or_default();
+            Some(Position {
+                n: row.get::<i64>(1).ok().flatten()?,
+                incarnation: row.get::<i64>(2).ok().flatten()?,
+                batch: row.get::<i64>(3).ok().flatten()?,
+                kind: text(4)?,
+                prev: snapshot(5),
+                cur: snapshot(6),
+                from: keyset(7, 8),
+                to: keyset(9, 10),
+                pos: row.get::<i64>(14).ok().flatten().unwrap_or(0),
+                pairs: events
+                    .iter()
+                    .zip(endpoints)
+                    .zip(attempts)
+                    .filter_map(|((event, endpoint), attempt)| {
+                        let event: EventId = event.parse().ok()?;
+                        let endpoint = EndpointId(endpoint);
+                        Some((Pair { event, endpoint }, attempt))
+                    })
+                    .collect(),
+            })
+        })
+        .collect()
+    })
+}
+
+/// Incarnation of the newest ledger row: a result is written only while it is one's own.
+pub fn highest_incarnation() -> i64 {
+    run(&HIGHEST, &[], |rows| {
+        rows.first().get_one::<i64>().ok().flatten().unwrap_or(0)
+    })
+}
+
+/// Begins a life.
+pub fn start_life(n: i64, incarnation: i64) {
+    run(&START_LIFE, &[n.into(), incarnation.into()], |_| ());
+}
+
+/// Forgets rows before `low`, except the one that holds the position.
+pub fn trim_ledger(low: i64, position: i64) {
+    run(&TRIM, &[low.into(), position.into()], |_| ());
+}
+
+/// Makes a partition; says whether one was made.
+pub fn add_partition(parent: &str, unix_days: i32) -> bool {
+    // PostgreSQL counts days from 2000-01-01, which is day 10,957 of 1970's count.
+    let Ok(day) = Date::try_from(unix_days - 10_957) else {
+        return false;
+    };
+    run(&ADD_PARTITION, &[parent.into(), day.into()], |rows| {
+        rows.first()
+            .get_one::<bool>()
+            .ok()
+            .flatten()
+            .unwrap_or(false)
+    })
+}

@@ -1,0 +1,305 @@
+//! The settings `webhook.*`: every definition, and a parsed copy for those who act on them.
+//!
+//! All are SIGHUP and superuser-only: the leader could not see a session's SET, and a tenant must
+//! never move the boundary. None is POSTMASTER, so that emit works in a server without preloading.
+//! A text that cannot be parsed is refused when it is set; the old value stays in force.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
+use pgrx::pg_sys;
+
+use crate::rules::address::{Boundary, Nat64, parse_networks};
+use crate::rules::policy::{RetryPolicy, parse_schedule};
+use crate::rules::target::{parse_domains, parse_ports};
+
+type Text = GucSetting<Option<CString>>;
+
+static ENABLED: GucSetting<bool> = GucSetting::<bool>::new(true);
+static DATABASES: Text = Text::new(Some(c"*"));
+static NODE_NAME: Text = Text::new(Some(c""));
+static MAX_IN_FLIGHT: GucSetting<i32> = GucSetting::<i32>::new(256);
+static MAX_IN_FLIGHT_PER_PARTNER: GucSetting<i32> = GucSetting::<i32>::new(64);
+static MAX_IN_FLIGHT_PER_ENDPOINT: GucSetting<i32> = GucSetting::<i32>::new(8);
+static MAX_ENDPOINTS_PER_PARTNER: GucSetting<i32> = GucSetting::<i32>::new(50);
+static CONNECT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(5_000);
+static REQUEST_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(20_000);
+static MAX_PAYLOAD: GucSetting<i32> = GucSetting::<i32>::new(256);
+static MAX_RESPONSE_EXCERPT: GucSetting<i32> = GucSetting::<i32>::new(4);
+static RETRY_SCHEDULE: Text = Text::new(Some(c"5s,5m,30m,2h,5h,10h,14h,20h,24h"));
+static RETRY_AFTER_MAX: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
+static CLIENT_ERROR_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(1);
+static ALLOW_HTTP: GucSetting<bool> = GucSetting::<bool>::new(false);
+static ALLOWED_PORTS: Text = Text::new(Some(c"443,8443"));
+static ALLOWED_DOMAINS: Text = Text::new(Some(c""));
+static ALLOW_NETWORKS: Text = Text::new(Some(c""));
+static DENY_NETWORKS: Text = Text::new(Some(c""));
+static NAT64: Text = Text::new(Some(c"deny"));
+static CA_FILE: Text = Text::new(Some(c""));
+static POLL_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1_000);
+static RESULT_FLUSH_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(20);
+static FIRST_PASS_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(2_000);
+static SHUTDOWN_GRACE: GucSetting<i32> = GucSetting::<i32>::new(5_000);
+static IDEMPOTENCY_WINDOW: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
+
+/// Defines every setting and reserves the prefix, so that a misspelt name is reported.
+pub fn define() {
+    flag(
+        c"webhook.enabled",
+        c"Lets this server send webhooks; off = nothing is ever sent.",
+        &ENABLED,
+    );
+    flag(
+        c"webhook.allow_http",
+        c"Accepts callback URLs without TLS; for tests on loopback.",
+        &ALLOW_HTTP,
+    );
+
+    const MS: GucFlags = GucFlags::UNIT_MS;
+    const S: GucFlags = GucFlags::UNIT_S;
+    const KB: GucFlags = GucFlags::UNIT_KB;
+    const NONE: GucFlags = GucFlags::empty();
+    #[rustfmt::skip]
+    let numbers: [(&'static CStr, &'static CStr, &'static GucSetting<i32>, i32, i32, GucFlags); 15] = [
+        (c"webhook.max_in_flight", c"Limits the requests under way per database.", &MAX_IN_FLIGHT, 1, 4096, NONE),
+        (c"webhook.max_in_flight_per_partner", c"Limits the requests under way per partner.", &MAX_IN_FLIGHT_PER_PARTNER, 1, 4096, NONE),
+        (c"webhook.max_in_flight_per_endpoint", c"Limits the requests under way per endpoint.", &MAX_IN_FLIGHT_PER_ENDPOINT, 1, 4096, NONE),
+        (c"webhook.max_endpoints_per_partner", c"Limits the endpoints of a partner that are not deleted.", &MAX_ENDPOINTS_PER_PARTNER, 1, 100_000, NONE),
+        (c"webhook.connect_timeout", c"Ends an attempt whose connection is not made in time.", &CONNECT_TIMEOUT, 10, 600_000, MS),
+        (c"webhook.request_timeout", c"Ends an attempt whose whole exchange is not done in time.", &REQUEST_TIMEOUT, 10, 600_000, MS),
+        (c"webhook.max_payload", c"Refuses larger payloads at emit.", &MAX_PAYLOAD, 1, 65_536, KB),
+        (c"webhook.max_response_excerpt", c"Keeps at most this much of a response body.", &MAX_RESPONSE_EXCERPT, 0, 1_024, KB),
+        (c"webhook.retry_after_max", c"Caps the wait that a receiver's Retry-After may ask for.", &RETRY_AFTER_MAX, 0, 30 * 86_400, S),
+        (c"webhook.client_error_attempts", c"Attempts for 3xx and 4xx answers that have no rule of their own.", &CLIENT_ERROR_ATTEMPTS, 1, 50, NONE),
+        (c"webhook.poll_interval", c"Looks for work at least this often.", &POLL_INTERVAL, 50, 60_000, MS),
+        (c"webhook.result_flush_interval", c"Writes results at least this often while there are any.", &RESULT_FLUSH_INTERVAL, 1, 1_000, MS),
+        (c"webhook.first_pass_limit", c"Parks what could not be sent within this time of being read.", &FIRST_PASS_LIMIT, 100, 60_000, MS),
+        (c"webhook.shutdown_grace", c"Lets requests under way finish for this long at shutdown.", &SHUTDOWN_GRACE, 0, 60_000, MS),
+        (c"webhook.idempotency_window", c"Remembers idempotency keys for this long.", &IDEMPOTENCY_WINDOW, 60, 30 * 86_400, S),
+    ];
+    for (name, short, setting, low, high, flags) in numbers {
+        GucRegistry::define_int_guc(
+            name,
+            short,
+            c"",
+            setting,
+            low,
+            high,
+            GucContext::Sighup,
+            flags,
+        );
+    }
+
+    #[rustfmt::skip]
+    let texts: [(&'static CStr, &'static CStr, &'static Text, pg_sys::GucStringCheckHook); 9] = [
+        (c"webhook.databases", c"Names the databases that may have a leader, comma separated; * = all.", &DATABASES, None),
+        (c"webhook.node_name", c"Is folded into the origin, so that physical copies can be told apart.", &NODE_NAME, None),
+        (c"webhook.retry_schedule", c"Waits between the attempts of a series, comma separated.", &RETRY_SCHEDULE, Some(check_schedule)),
+        (c"webhook.allowed_ports", c"Ports that callback URLs may name; * = any but those that browsers block.", &ALLOWED_PORTS, Some(check_ports)),
+        (c"webhook.allowed_domains", c"Domains that callback URLs may name, subdomains included; empty = all.", &ALLOWED_DOMAINS, Some(check_domains)),
+        (c"webhook.allow_networks", c"Networks that may be reached although they are blocked by default.", &ALLOW_NETWORKS, Some(check_networks)),
+        (c"webhook.deny_networks", c"Networks that may never be reached; wins over allow_networks.", &DENY_NETWORKS, Some(check_networks)),
+        (c"webhook.nat64", c"Says whether 64:ff9b::/96 is refused (deny) or judged by its IPv4 address (judge).", &NAT64, Some(check_nat64)),
+        (c"webhook.ca_file", c"PEM file of certificate authorities that replaces those of the system.", &CA_FILE, None),
+    ];
+    for (name, short, setting, check) in texts {
+        // SAFETY: the check hooks below are extern "C-unwind" functions that only read the proposed
+        // value and never unwind.
+        unsafe {
+            GucRegistry::define_string_guc_with_hooks(
+                name,
+                short,
+                c"",
+                setting,
+                GucContext::Sighup,
+                GucFlags::empty(),
+                check,
+                None,
+                None,
+            );
+        }
+    }
+    // SAFETY: called once per process at load time with a static C string.
+    unsafe { pg_sys::MarkGUCPrefixReserved(c"webhook".as_ptr()) };
+}
+
+fn flag(name: &'static CStr, short: &'static CStr, setting: &'static GucSetting<bool>) {
+    GucRegistry::define_bool_guc(
+        name,
+        short,
+        c"",
+        setting,
+        GucContext::Sighup,
+        GucFlags::empty(),
+    );
+}
+
+/// A parsed copy of the settings, for those who act on them.
+#[derive(Clone)]
+pub struct Settings {
+    pub enabled: bool,
+    pub max_in_flight: usize,
+    pub max_in_flight_per_partner: usize,
+    pub max_in_flight_per_endpoint: usize,
+    pub connect_timeout: Duration,
+    pub request_timeout: Duration,
+    pub max_response_excerpt: usize,
+    pub retry: RetryPolicy,
+    pub boundary: Boundary,
+    pub ca_file: String,
+    pub poll_interval: Duration,
+    pub result_flush_interval: Duration,
+    pub first_pass_limit: Duration,
+    pub shutdown_grace: Duration,
+}
+
+impl Settings {
+    /// Reads the values in force. Texts were checked when they were set; should one not parse all
+    /// the same, the strictest reading of it is taken.
+    pub fn read() -> Settings {
+        Settings {
+            enabled: ENABLED.get(),
+            max_in_flight: count(&MAX_IN_FLIGHT),
+            max_in_flight_per_partner: count(&MAX_IN_FLIGHT_PER_PARTNER),
+            max_in_flight_per_endpoint: count(&MAX_IN_FLIGHT_PER_ENDPOINT),
+            connect_timeout: milliseconds(&CONNECT_TIMEOUT),
+            request_timeout: milliseconds(&REQUEST_TIMEOUT),
+            max_response_excerpt: count(&MAX_RESPONSE_EXCERPT) * 1024,
+            retry: RetryPolicy {
+                schedule: parse_schedule(&text(&RETRY_SCHEDULE)).unwrap_or_default(),
+                client_error_attempts: CLIENT_ERROR_ATTEMPTS.get().unsigned_abs(),
+                retry_after_max: seconds(&RETRY_AFTER_MAX),
+            },
+            boundary: boundary(),
+            ca_file: text(&CA_FILE),
+            poll_interval: milliseconds(&POLL_INTERVAL),
+            result_flush_interval: milliseconds(&RESULT_FLUSH_INTERVAL),
+            first_pass_limit: milliseconds(&FIRST_PASS_LIMIT),
+            shutdown_grace: milliseconds(&SHUTDOWN_GRACE),
+        }
+    }
+}
+
+/// The boundary that callback URLs and addresses are held against.
+pub fn boundary() -> Boundary {
+    Boundary {
+        allow_http: ALLOW_HTTP.get(),
+        ports: parse_ports(&text(&ALLOWED_PORTS)).unwrap_or_default(),
+        allowed_domains: parse_domains(&text(&ALLOWED_DOMAINS)).unwrap_or_default(),
+        allow_networks: parse_networks(&text(&ALLOW_NETWORKS)).unwrap_or_default(),
+        deny_networks: parse_networks(&text(&DENY_NETWORKS)).unwrap_or_default(),
+        own_addresses: own_addresses(),
+        nat64: match text(&NAT64).as_str() {
+            "judge" => Nat64::Judge,
+            _ => Nat64::Deny,
+        },
+    }
+}
+
+/// Whether this server sends at all.
+pub fn enabled() -> bool {
+    ENABLED.get()
+}
+
+/// Name of this node, folded into the origin.
+pub fn node_name() -> String {
+    text(&NODE_NAME)
+}
+
+/// Whether a database may have a leader.
+pub fn serves_database(name: &str) -> bool {
+    text(&DATABASES)
+        .split(',')
+        .map(str::trim)
+        .any(|entry| entry == "*" || entry == name)
+}
+
+/// Largest payload that emit accepts, in bytes.
+pub fn max_payload() -> usize {
+    count(&MAX_PAYLOAD) * 1024
+}
+
+/// For how long an idempotency key stands for its first event.
+pub fn idempotency_window() -> Duration {
+    seconds(&IDEMPOTENCY_WINDOW)
+}
+
+/// Addresses of this host's interfaces: a callback must never reach the server itself.
+fn own_addresses() -> Vec<IpAddr> {
+    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else {
+        return Vec::new();
+    };
+    interfaces
+        .filter_map(|interface| {
+            let address = interface.address?;
+            if let Some(v4) = address.as_sockaddr_in() {
+                return Some(IpAddr::V4(v4.ip()));
+            }
+            address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip()))
+        })
+        .collect()
+}
+
+fn text(setting: &'static Text) -> String {
+    setting
+        .get()
+        .map(|value| value.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+fn count(setting: &'static GucSetting<i32>) -> usize {
+    usize::try_from(setting.get()).unwrap_or(0)
+}
+
+fn milliseconds(setting: &'static GucSetting<i32>) -> Duration {
+    Duration::from_millis(u64::from(setting.get().unsigned_abs()))
+}
+
+fn seconds(setting: &'static GucSetting<i32>) -> Duration {
+    Duration::from_secs(u64::from(setting.get().unsigned_abs()))
+}
+
+macro_rules! check_hook {
+    ($name:ident, $parse:expr) => {
+        /// Refuses a text that does not parse; the detail says why.
+        unsafe extern "C-unwind" fn $name(
+            new: *mut *mut c_char,
+            _extra: *mut *mut c_void,
+            _source: pg_sys::GucSource::Type,
+        ) -> bool {
+            // SAFETY: PostgreSQL passes a valid pointer to a C string or to NULL.
+            let value = unsafe {
+                if new.is_null() || (*new).is_null() {
+                    String::new()
+                } else {
+                    CStr::from_ptr(*new).to_string_lossy().into_owned()
+                }
+            };
+            match $parse(&value) {
+                Ok(_) => true,
+                Err(why) => {
+                    refuse(&why);
+                    false
+                }
+            }
+        }
+    };
+}
+
+check_hook!(check_schedule, |text: &str| parse_schedule(text));
+check_hook!(check_ports, |text: &str| parse_ports(text));
+check_hook!(check_domains, |text: &str| parse_domains(text));
+check_hook!(check_networks, |text: &str| parse_networks(text));
+check_hook!(check_nat64, |text: &str| match text {
+    "deny" | "judge" => Ok(()),
+    _ => Err(String::from("The value is \"deny\" or \"judge\".")),
+});
+
+/// Hands the reason of a refusal to PostgreSQL, which shows it as the detail.
+fn refuse(why: &str) {
+    let Ok(why) = CString::new(why) else { return };
+    // SAFETY: pstrdup copies the text into memory that PostgreSQL owns, as the GUC code expects.
+    unsafe { pg_sys::GUC_check_errdetail_string = pg_sys::pstrdup(why.as_ptr()) };
+}

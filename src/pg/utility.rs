@@ -1,0 +1,179 @@
+//! The utility hook: what plain SQL commands mean for the workers.
+//!
+//! COMMIT PREPARED fires no commit callback for the rows it publishes, so it wakes the leader here.
+//! DROP DATABASE and ALTER DATABASE ... RENAME need a database without connections, so the leader is
+//! asked to leave first and comes back when the command failed.
+
+use std::ffi::CStr;
+use std::time::{Duration, Instant};
+
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+
+use super::wake;
+
+static mut PREVIOUS: pg_sys::ProcessUtility_hook_type = None;
+
+/// Installs the hook in this process, before those installed earlier.
+pub fn install() {
+    // SAFETY: called once per process when the library is loaded, in its single thread.
+    unsafe {
+        PREVIOUS = pg_sys::ProcessUtility_hook;
+        pg_sys::ProcessUtility_hook = Some(process_utility);
+    }
+}
+
+#[pg_guard]
+#[allow(clippy::too_many_arguments)]
+unsafe extern "C-unwind" fn process_utility(
+    statement: *mut pg_sys::PlannedStmt,
+    query: *const std::ffi::c_char,
+    read_only_tree: bool,
+    context: pg_sys::ProcessUtilityContext::Type,
+    params: pg_sys::ParamListInfo,
+    environment: *mut pg_sys::QueryEnvironment,
+    destination: *mut pg_sys::DestReceiver,
+    completion: *mut pg_sys::QueryCompletion,
+) {
+    let run = || {
+        // SAFETY: the arguments are passed on as they came.
+        unsafe {
+            match PREVIOUS {
+                Some(previous) => previous(
+                    statement,
+                    query,
+                    read_only_tree,
+                    context,
+                    params,
+                    environment,
+                    destination,
+                    completion,
+                ),
+                None => pg_sys::standard_ProcessUtility(
+                    statement,
+                    query,
+                    read_only_tree,
+                    context,
+                    params,
+                    environment,
+                    destination,
+                    completion,
+                ),
+            }
+        }
+    };
+    if !wake::preloaded() {
+        return run();
+    }
+    // SAFETY: PostgreSQL passes a valid statement tree.
+    match unsafe { meaning((*statement).utilityStmt) } {
+        Meaning::Nothing => run(),
+        Meaning::CommitPrepared => {
+            run();
+            wake::wake_at_commit();
+        }
+        Meaning::NeedsEmpty { database, keep } => {
+            empty(database);
+            PgTryBuilder::new(std::panic::AssertUnwindSafe(run))
+                .catch_others(|error| {
+                    wake::release(database, true);
+                    error.rethrow()
+                })
+                .execute();
+            wake::release(database, keep);
+        }
+    }
+}
+
+enum Meaning {
+    Nothing,
+    CommitPrepared,
+    /// The database must have no leader; `keep` = it exists afterwards.
+    NeedsEmpty {
+        database: pg_sys::Oid,
+        keep: bool,
+    },
+}
+
+/// # Safety
+/// `node` is null or points to a node of PostgreSQL's parser.
+unsafe fn meaning(node: *mut pg_sys::Node) -> Meaning {
+    if node.is_null() {
+        return Meaning::Nothing;
+    }
+    // SAFETY: the tag of a node says which struct it is.
+    unsafe {
+        match (*node).type_ {
+            pg_sys::NodeTag::T_TransactionStmt => {
+                let statement = node.cast::<pg_sys::TransactionStmt>();
+                if (*statement).kind == pg_sys::TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED {
+                    return Meaning::CommitPrepared;
+                }
+            }
+            pg_sys::NodeTag::T_DropdbStmt => {
+                let statement = node.cast::<pg_sys::DropdbStmt>();
+                return needs_empty((*statement).dbname, false);
+            }
+            pg_sys::NodeTag::T_RenameStmt => {
+                let statement = node.cast::<pg_sys::RenameStmt>();
+                if (*statement).renameType == pg_sys::ObjectType::OBJECT_DATABASE {
+                    return needs_empty((*statement).subname, true);
+                }
+            }
+            _ => {}
+        }
+    }
+    Meaning::Nothing
+}
+
+/// # Safety
+/// `name` is null or a C string.
+unsafe fn needs_empty(name: *mut std::ffi::c_char, keep: bool) -> Meaning {
+    if name.is_null() {
+        return Meaning::Nothing;
+    }
+    // SAFETY: checked above; get_database_oid only looks the name up.
+    let database = unsafe { pg_sys::get_database_oid(CStr::from_ptr(name).as_ptr(), true) };
+    if database == pg_sys::InvalidOid || wake::slot_of(database).is_none() {
+        return Meaning::Nothing;
+    }
+    // Whether the user may do this is checked by the command itself, after the leader left. A user
+    // without the right must not be able to stop it, so ownership is checked here as well.
+    // SAFETY: plain catalogue look-ups.
+    let owner = unsafe { owns_database(database) };
+    if owner {
+        Meaning::NeedsEmpty { database, keep }
+    } else {
+        Meaning::Nothing
+    }
+}
+
+#[cfg(feature = "pg15")]
+unsafe fn owns_database(database: pg_sys::Oid) -> bool {
+    // SAFETY: plain catalogue look-up.
+    unsafe { pg_sys::pg_database_ownercheck(database, pg_sys::GetUserId()) }
+}
+
+#[cfg(not(feature = "pg15"))]
+unsafe fn owns_database(database: pg_sys::Oid) -> bool {
+    // SAFETY: plain catalogue look-up.
+    unsafe { pg_sys::object_ownercheck(pg_sys::DatabaseRelationId, database, pg_sys::GetUserId()) }
+}
+
+/// Waits until the leader left; after 10 s the command runs all the same and says who is connected.
+fn empty(database: pg_sys::Oid) {
+    let begun = Instant::now();
+    while !wake::hold(database, 60) && begun.elapsed() < Duration::from_secs(10) {
+        // SAFETY: a short sleep that a cancel request interrupts.
+        unsafe {
+            pg_sys::WaitLatch(
+                pg_sys::MyLatch,
+                (pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH) as i32,
+                20,
+                pg_sys::PG_WAIT_EXTENSION,
+            );
+            pg_sys::ResetLatch(pg_sys::MyLatch);
+        }
+        pgrx::check_for_interrupts!();
+    }
+}

@@ -1,0 +1,21 @@
+//! The rules: everything webhook_outbox decides, as plain functions of their arguments.
+//!
+//! Refuses to do input or output, to look at a clock, to throw dice, and to know PostgreSQL.
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod delivery;
+pub mod envelope;
+mod host_name;
+pub mod ids;
+pub mod matching;
+pub mod policy;
+mod refusal;
+pub mod retry_after;
+pub mod scheduler;
+pub mod signing;
+pub mod snapshot;
+pub mod target;
+pub mod time;
+#[cfg(test)]
+mod vectors;

@@ -1,0 +1,92 @@
+//! How far the exchange of the calling thread has come: its phase, whether it reused a connection,
+//! how much it heard. ureq's errors do not say which of these it was, and it hands no value of the
+//! request to the connector or the transport; but it runs a whole exchange in the thread that asked
+//! for it, so a thread-local tells. Nothing here outlives an exchange.
+
+use std::cell::Cell;
+
+use ureq::Error;
+
+use crate::rules::delivery::Phase;
+
+/// All response heads of one exchange, informational ones included, may take this many bytes.
+/// ureq limits each head by itself and skips 1xx without counting them, so that a flood of them
+/// would otherwise keep a thread busy until the deadline.
+const MAX_HEADS: usize = 64 * 1024;
+
+/// How far an exchange has come.
+#[derive(Clone, Copy)]
+pub(super) struct Progress {
+    /// `None` until the resolver is asked: a failure before that is our own fault.
+    pub phase: Option<Phase>,
+    /// The connection came from the pool.
+    pub reused: bool,
+    /// Response bytes that came in, after TLS.
+    pub heard: usize,
+    /// The pool is not asked: this is the retry after a stale connection.
+    pub only_new: bool,
+}
+
+impl Progress {
+    const START: Progress = Progress {
+        phase: None,
+        reused: false,
+        heard: 0,
+        only_new: false,
+    };
+}
+
+thread_local! {
+    static PROGRESS: Cell<Progress> = const { Cell::new(Progress::START) };
+}
+
+/// Starts a new exchange in this thread.
+pub(super) fn begin(only_new: bool) {
+    PROGRESS.set(Progress {
+        only_new,
+        ..Progress::START
+    });
+}
+
+/// How far the exchange of this thread has come.
+pub(super) fn progress() -> Progress {
+    PROGRESS.get()
+}
+
+/// The exchange of this thread enters a phase.
+pub(super) fn reach(phase: Phase) {
+    PROGRESS.set(Progress {
+        phase: Some(phase),
+        ..PROGRESS.get()
+    });
+}
+
+/// The exchange of this thread uses a pooled connection.
+pub(super) fn reuse() {
+    PROGRESS.set(Progress {
+        reused: true,
+        ..PROGRESS.get()
+    });
+}
+
+/// The exchange of this thread waits for bytes: of the headers, unless the body was reached.
+pub(super) fn listen() -> Result<(), Error> {
+    let now = PROGRESS.get();
+    if matches!(now.phase, Some(Phase::Body)) {
+        return Ok(());
+    }
+    reach(Phase::Headers);
+    if now.heard >= MAX_HEADS {
+        return Err(Error::LargeResponseHeader(now.heard, MAX_HEADS));
+    }
+    Ok(())
+}
+
+/// Response bytes came in.
+pub(super) fn hear(bytes: usize) {
+    let now = PROGRESS.get();
+    PROGRESS.set(Progress {
+        heard: now.heard.saturating_add(bytes),
+        ..now
+    });
+}

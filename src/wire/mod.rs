@@ -1,0 +1,20 @@
+//! The room that acts: one HTTP exchange per attempt, in threads of its own, behind the guarded
+//! resolver. It knows nothing of PostgreSQL, keeps no state about deliveries, decides nothing about
+//! retries and never logs: what a receiver or the network does comes back as an `Outcome`.
+#![forbid(unsafe_code)]
+
+mod classify;
+pub mod client;
+pub mod crew;
+mod dial;
+mod exchange;
+mod lookup;
+mod pool;
+pub mod resolver;
+mod send;
+mod socket;
+mod threads;
+mod tls;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! The guarded resolver, the only way from a host to an address. It vets EVERY address of an answer
+//! against the `Boundary`; one bad address refuses the whole answer, for a mixed answer is an attack
+//! or a mistake. IP literals take the same path. ureq asks it once per exchange, before it connects, and
+//! the pool lends only connections to addresses that were just vetted.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ureq::Error;
+use ureq::config::Config;
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::NextTimeout;
+
+use crate::rules::address::Boundary;
+use crate::rules::delivery::Phase;
+use crate::wire::classify::Fault;
+use crate::wire::exchange;
+use crate::wire::lookup::{Lookups, NoAnswer};
+use crate::wire::threads::lock;
+use crate::wire::tls::bare;
+
+/// ureq keeps no more addresses than this; all are vetted all the same.
+const MAX_ADDRESSES: usize = 16;
+/// A vetted answer serves for this long: enough to spare a busy endpoint a look-up per request (they
+/// cost three quarters of the throughput), short enough that a change of DNS is seen soon.
+pub(super) const KEEP: Duration = Duration::from_secs(5);
+/// More names than this are not remembered.
+const MAX_NAMES: usize = 1024;
+
+/// Resolves and vets for one client. A change of the boundary makes a new client, and with it a new
+/// resolver: nothing vetted under the old boundary survives.
+pub struct GuardedResolver {
+    boundary: Boundary,
+    /// The longest a look-up may take, whatever the request has left.
+    limit: Duration,
+    lookups: Arc<Lookups>,
+    keep: Duration,
+    vetted: Mutex<HashMap<String, Vetted>>,
+}
+
+struct Vetted {
+    at: Instant,
+    addresses: Arc<[IpAddr]>,
+}
+
+impl GuardedResolver {
+    /// A resolver that asks the system and lets no address pass that the boundary denies.
+    pub fn new(boundary: Boundary, limit: Duration) -> GuardedResolver {
+        GuardedResolver::with_lookups(boundary, limit, Lookups::of_the_system(), KEEP)
+    }
+
+    pub(super) fn with_lookups(
+        boundary: Boundary,
+        limit: Duration,
+        lookups: Arc<Lookups>,
+        keep: Duration,
+    ) -> GuardedResolver {
+        GuardedResolver {
+            boundary,
+            limit,
+            lookups,
+            keep,
+            vetted: Mutex::default(),
+        }
+    }
+
+    /// The vetted addresses of a host: a name, or an address in or out of brackets.
+    pub(super) fn addresses(&self, host: &str, left: Duration) -> Result<Arc<[IpAddr]>, Fault> {
+        if let Ok(address) = bare(host).parse::<IpAddr>() {
+            self.vet(&[address])?;
+            return Ok(Arc::new([address]));
+        }
+        if let Some(addresses) = self.remembered(host) {
+            return Ok(addresses);
+        }
+        // The dot makes the name absolute. Without it the search domains of /etc/resolv.conf can
+        // turn "hooks.example" into "hooks.example.svc.cluster.local".
+        let absolute = format!("{}.", host.trim_end_matches('.'));
+        let deadline = Instant::now() + left.min(self.limit);
+        let addresses = match self.lookups.find(&absolute, deadline) {
+            Ok(addresses) => addresses,
+            Err(NoAnswer::NotFound) => return Err(Fault::NotFound),
+            Err(NoAnswer::Late) => return Err(Fault::LookupLate),
+            Err(NoAnswer::Ours) => return Err(Fault::LookupOurs),
+        };
+        self.vet(&addresses)?;
+        self.remember(host, &addresses);
+        Ok(addresses)
+    }
+
+    fn vet(&self, addresses: &[IpAddr]) -> Result<(), Fault> {
+        for address in addresses {
+            self.boundary
+                .vet(*address)
+                .map_err(|denied| Fault::Blocked {
+                    address: *address,
+                    denied,
+                })?;
+        }
+        Ok(())
+    }
+
+    fn remembered(&self, host: &str) -> Option<Arc<[IpAddr]>> {
+        let vetted = lock(&self.vetted);
+        let entry = vetted.get(host)?;
+        (entry.at.elapsed() < self.keep).then(|| Arc::clone(&entry.addresses))
+    }
+
+    fn remember(&self, host: &str, addresses: &Arc<[IpAddr]>) {
+        let mut vetted = lock(&self.vetted);
+        if vetted.len() >= MAX_NAMES {
+            vetted.retain(|_, entry| entry.at.elapsed() < self.keep);
+        }
+        if vetted.len() >= MAX_NAMES {
+            vetted.clear();
+        }
+        vetted.insert(
+            host.to_owned(),
+            Vetted {
+                at: Instant::now(),
+                addresses: Arc::clone(addresses),
+            },
+        );
+    }
+}
+
+impl Resolver for GuardedResolver {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        _: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, Error> {
+        exchange::reach(Phase::Resolve);
+        let host = uri.host().unwrap_or_default();
+        let https = uri.scheme_str() == Some("https");
+        let port = uri.port_u16().unwrap_or(if https { 443 } else { 80 });
+        let addresses = self
+            .addresses(host, *timeout.after)
+            .map_err(|fault| Error::Other(Box::new(fault)))?;
+        let mut resolved = self.empty();
+        for address in addresses.iter().take(MAX_ADDRESSES) {
+            resolved.push(SocketAddr::new(*address, port));
+        }
+        Ok(resolved)
+    }
+}
+
+impl fmt::Debug for GuardedResolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardedResolver").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,221 @@
+//! Vetting and remembering of addresses, with look-ups that answer what the test wants.
+
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::wire::classify::Fault;
+use crate::wire::lookup::Lookups;
+use crate::wire::resolver::{GuardedResolver, KEEP};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn addresses(texts: &[&str]) -> Vec<IpAddr> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn resolver(
+    keep: Duration,
+    lookup: impl Fn(&str) -> std::io::Result<Vec<IpAddr>> + Send + Sync + 'static,
+) -> GuardedResolver {
+    let lookups = Lookups::new(Box::new(lookup));
+    GuardedResolver::with_lookups(Boundary::default(), PATIENCE, lookups, keep)
+}
+
+fn answering(texts: &'static [&'static str]) -> GuardedResolver {
+    resolver(KEEP, move |_| Ok(addresses(texts)))
+}
+
+#[test]
+fn one_bad_address_refuses_the_whole_answer() {
+    for answer in [
+        &["93.184.215.14", "fd00::1"][..],
+        &["fd00::1", "93.184.215.14"],
+        &["8.8.8.8", "127.0.0.1"],
+        &["8.8.8.8", "1.1.1.1", "::ffff:10.0.0.1"],
+        &["169.254.169.254"],
+    ] {
+        let refused = answering(answer).addresses("hooks.example.com", PATIENCE);
+        assert!(matches!(refused, Err(Fault::Blocked { .. })), "{answer:?}");
+    }
+}
+
+#[test]
+fn bad_address_behind_many_good_ones_is_seen() {
+    let resolver = resolver(KEEP, |_| {
+        let mut many = addresses(&["8.8.8.8"]).repeat(50);
+        many.extend(addresses(&["10.0.0.1"]));
+        Ok(many)
+    });
+    let refused = resolver.addresses("hooks.example.com", PATIENCE);
+    assert!(matches!(refused, Err(Fault::Blocked { .. })));
+}
+
+#[test]
+fn good_addresses_pass_in_their_order() {
+    let passed = answering(&["2606:4700::1", "1.1.1.1"])
+        .addresses("hooks.example.com", PATIENCE)
+        .unwrap();
+    assert_eq!(*passed, *addresses(&["2606:4700::1", "1.1.1.1"]));
+}
+
+#[test]
+fn literal_is_vetted_and_never_looked_up() {
+    let resolver = resolver(KEEP, |_| panic!("a literal was looked up"));
+    assert!(resolver.addresses("1.1.1.1", PATIENCE).is_ok());
+    assert!(resolver.addresses("[2606:4700::1]", PATIENCE).is_ok());
+    for literal in ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "10.0.0.1"] {
+        let refused = resolver.addresses(literal, PATIENCE);
+        assert!(matches!(refused, Err(Fault::Blocked { .. })), "{literal}");
+    }
+}
+
+#[test]
+fn name_is_looked_up_as_absolute() {
+    let seen = arc(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let resolver = resolver(KEEP, move |name| {
+        log.lock().unwrap().push(name.to_owned());
+        Ok(addresses(&["1.1.1.1"]))
+    });
+    resolver.addresses("hooks.example.com", PATIENCE).unwrap();
+    resolver.addresses("other.example.com.", PATIENCE).unwrap();
+    assert_eq!(
+        *seen.lock().unwrap(),
+        ["hooks.example.com.", "other.example.com."]
+    );
+}
+
+#[test]
+fn vetted_answer_serves_for_a_while_and_is_then_asked_for_again() {
+    let asked = arc(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let resolver = resolver(Duration::from_millis(200), move |_| {
+        // The second answer has been rebound to the inside.
+        Ok(match counter.fetch_add(1, Ordering::SeqCst) {
+            0 => addresses(&["1.1.1.1"]),
+            _ => addresses(&["127.0.0.1"]),
+        })
+    });
+    for _ in 0..10 {
+        assert!(resolver.addresses("hooks.example.com", PATIENCE).is_ok());
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    thread::sleep(Duration::from_millis(250));
+    let refused = resolver.addresses("hooks.example.com", PATIENCE);
+    assert!(matches!(refused, Err(Fault::Blocked { .. })));
+    // What was refused is not remembered.
+    let refused = resolver.addresses("hooks.example.com", PATIENCE);
+    assert!(matches!(refused, Err(Fault::Blocked { .. })));
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn new_boundary_forgets_what_the_old_one_let_pass() {
+    let lookups = Lookups::new(Box::new(|_: &str| Ok(addresses(&["127.0.0.1"]))));
+    let with = |boundary| {
+        GuardedResolver::with_lookups(boundary, PATIENCE, Arc::clone(&lookups), KEEP)
+            .addresses("hooks.example.com", PATIENCE)
+    };
+    assert!(with(boundary()).is_ok());
+    assert!(matches!(
+        with(Boundary::default()),
+        Err(Fault::Blocked { .. })
+    ));
+}
+
+#[test]
+fn failed_or_empty_answer_is_not_found() {
+    let failing = resolver(KEEP, |_| Err(std::io::Error::other("NXDOMAIN")));
+    let failed = failing.addresses("hooks.example.com", PATIENCE);
+    assert_eq!(failed, Err(Fault::NotFound));
+    let failed = answering(&[]).addresses("hooks.example.com", PATIENCE);
+    assert_eq!(failed, Err(Fault::NotFound));
+}
+
+#[test]
+fn hanging_look_up_ends_at_the_deadline() {
+    let resolver = resolver(KEEP, |_| {
+        thread::sleep(Duration::from_secs(30));
+        Ok(addresses(&["1.1.1.1"]))
+    });
+    let started = Instant::now();
+    let late = resolver.addresses("hooks.example.com", Duration::from_millis(100));
+    assert_eq!(late, Err(Fault::LookupLate));
+    assert!(started.elapsed() < Duration::from_secs(3));
+}
+
+#[test]
+fn hanging_look_up_does_not_hold_up_another() {
+    let resolver = resolver(KEEP, |name| {
+        if name.starts_with("slow") {
+            thread::sleep(Duration::from_secs(30));
+        }
+        Ok(addresses(&["1.1.1.1"]))
+    });
+    let soon = Duration::from_millis(50);
+    assert!(resolver.addresses("slow.example.com", soon).is_err());
+    assert!(resolver.addresses("fast.example.com", PATIENCE).is_ok());
+}
+
+#[test]
+fn many_ask_for_one_name_and_one_look_up_answers() {
+    let asked = arc(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let resolver = arc(resolver(Duration::ZERO, move |_| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(300));
+        Ok(addresses(&["1.1.1.1"]))
+    }));
+    let threads: Vec<_> = (0..20)
+        .map(|_| {
+            let resolver = Arc::clone(&resolver);
+            thread::spawn(move || resolver.addresses("hooks.example.com", PATIENCE).is_ok())
+        })
+        .collect();
+    assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+    assert!(asked.load(Ordering::SeqCst) < 5);
+}
+
+#[test]
+fn panicking_look_up_is_our_own_fault_and_the_next_one_works() {
+    let asked = arc(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let resolver = resolver(KEEP, move |_| {
+        if counter.fetch_add(1, Ordering::SeqCst) == 0 {
+            panic!("injected");
+        }
+        Ok(addresses(&["1.1.1.1"]))
+    });
+    let failed = resolver.addresses("hooks.example.com", PATIENCE);
+    assert_eq!(failed, Err(Fault::LookupOurs));
+    assert!(resolver.addresses("hooks.example.com", PATIENCE).is_ok());
+}
+
+#[test]
+fn unknown_name_is_a_dns_failure() {
+    let lookups = Lookups::new(Box::new(|_: &str| Err(std::io::Error::other("no"))));
+    let client = Client::with_lookups(settings(), lookups).unwrap();
+    let outcome = post(&client, &target("https://hooks.example.com/"));
+    assert_failure(&outcome, Category::Dns, Some(Phase::Resolve));
+}
+
+#[test]
+fn name_with_a_trailing_dot_is_the_same_host() {
+    let server = super::server::Server::answering(super::server::OK);
+    let port = server.address.port();
+    let client = client_with_names(settings());
+    let outcome = post(
+        &client,
+        &target(&format!("http://hooks.example.com.:{port}/")),
+    );
+    assert_status(&outcome, 200);
+    let seen = server.requests();
+    assert_eq!(
+        seen[0].header("host").unwrap(),
+        format!("hooks.example.com:{port}")
+    );
+}
