@@ -127,10 +127,13 @@ create function webhook._parse_delivery_id(
 language sql immutable parallel safe
 set search_path = pg_catalog, webhook, pg_temp
 as $$
-  -- Nineteen digits may exceed bigint: compared as text before the cast.
-  select 'evt_' || p.part[1], p.part[2]::bigint
-    from regexp_match(delivery_id collate "C", '^dlv_([0-7][0-9A-HJKMNP-TV-Z]{25})_([1-9][0-9]{0,18})$') as p (part)
-   where length(p.part[2]) < 19 or p.part[2] collate "C" <= '9223372036854775807'
+  -- Nineteen digits may exceed bigint: compared as text first, and in a CASE, because the planner folds a
+  -- cast of a constant whatever WHERE says.
+  select case when p.fits then 'evt_' || p.part[1] end,
+         case when p.fits then p.part[2]::bigint end
+    from (select m.part,
+                 length(m.part[2]) < 19 or m.part[2] collate "C" <= '9223372036854775807' as fits
+            from regexp_match(delivery_id collate "C", '^dlv_([0-7][0-9A-HJKMNP-TV-Z]{25})_([1-9][0-9]{0,18})$') as m (part)) as p
 $$;
 comment on function webhook._parse_delivery_id(text) is 'The two ids that a delivery id is made of.';
 

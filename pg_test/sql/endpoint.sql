@@ -75,10 +75,10 @@ select state, reason, generation from webhook._endpoint_state where endpoint_id 
 select webhook.delete_endpoint(:other, 'contract ended');
 select state, state_reason, key_ids from webhook.endpoints where endpoint_id = :other;
 select count(*) from webhook._secret where endpoint_id = :other;
-select pg_temp.failure(format($$select webhook.update_endpoint(%s, description => 'x')$$, :other));
-select pg_temp.failure(format($$select webhook.enable_endpoint(%s)$$, :other));
-select pg_temp.failure(format($$select webhook.disable_endpoint(%s, 'x')$$, :other));
-select pg_temp.failure(format($$select webhook.delete_endpoint(%s, 'x')$$, :other));
+select replace(pg_temp.failure(format($$select webhook.update_endpoint(%s, description => 'x')$$, :other)), :'other', '<id>');
+select replace(pg_temp.failure(format($$select webhook.enable_endpoint(%s)$$, :other)), :'other', '<id>');
+select replace(pg_temp.failure(format($$select webhook.disable_endpoint(%s, 'x')$$, :other)), :'other', '<id>');
+select replace(pg_temp.failure(format($$select webhook.delete_endpoint(%s, 'x')$$, :other)), :'other', '<id>');
 
 -- States of later versions cannot be enabled away.
 update webhook._endpoint set state = 'paused' where endpoint_id = :endpoint_id;

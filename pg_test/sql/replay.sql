@@ -41,15 +41,14 @@ select request_id > 0, delivery_id = webhook._delivery_id(:'event', :hook) from 
 -- Every existing pair, one request.
 insert into webhook._delivery (endpoint_id, event_id, state, attempt_count, series_start, revision)
 values (:hook, :'event', 'delivered', 1, 0, 1), (:second, :'event', 'dead', 10, 0, 1);
-select count(*), count(distinct request_id), array_agg(delivery_id order by delivery_id) = array_agg(webhook._delivery_id(:'event', n.endpoint_id) order by webhook._delivery_id(:'event', n.endpoint_id))
-  from (select row_number() over () as k, r.* from webhook.replay(:'event') as r) as r
-  join (select row_number() over (order by x) as k, x as endpoint_id from unnest(array[:hook, :second]::bigint[]) as x) as n using (k);
+select count(*), count(distinct request_id), bool_and(delivery_id in (webhook._delivery_id(:'event', :hook), webhook._delivery_id(:'event', :second))), count(distinct delivery_id)
+  from webhook.replay(:'event');
 
 -- Test events go to test endpoints.
 select request_id > 0 from webhook.replay(:'test_event', :test_hook);
 
 select verb, event_id in (:'event', :'test_event'), endpoint_id in (:hook, :test_hook), state, result, deliveries, requested_by = session_user, finished_at
-  from webhook.requests where requested_at >= now() order by request_id;
+  from webhook.requests where requested_at >= now() order by requested_at;
 select count(*) from webhook._request where origin = webhook._origin() and requested_at >= now();
 
 -- A savepoint takes the request back.

@@ -12,6 +12,11 @@ use pgrx::prelude::*;
 
 use crate::pg::outbox;
 
+#[cfg(not(feature = "pg18"))]
+use pgrx::pg_sys::pqsignal;
+#[cfg(feature = "pg18")]
+use pgrx::pg_sys::pqsignal_be as pqsignal;
+
 static IN_TRANSACTION: AtomicBool = AtomicBool::new(false);
 static TERMINATE: AtomicBool = AtomicBool::new(false);
 static RELOAD: AtomicBool = AtomicBool::new(false);
@@ -20,8 +25,8 @@ static RELOAD: AtomicBool = AtomicBool::new(false);
 pub fn install_signal_handlers() {
     // SAFETY: handlers only set flags and a latch, as signal handlers must.
     unsafe {
-        pg_sys::pqsignal(nix::libc::SIGTERM, Some(on_terminate));
-        pg_sys::pqsignal(nix::libc::SIGHUP, Some(on_reload));
+        pqsignal(nix::libc::SIGTERM, Some(on_terminate));
+        pqsignal(nix::libc::SIGHUP, Some(on_reload));
         pg_sys::BackgroundWorkerUnblockSignals();
     }
 }
