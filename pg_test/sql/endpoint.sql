@@ -39,8 +39,8 @@ select event_types, test, max_in_flight from webhook.endpoints where endpoint_id
 select count(distinct secret) from webhook._secret where endpoint_id in (:endpoint_id, :other);
 
 -- The method of verification is kept, and said to do nothing yet.
-select state, verify from webhook.endpoints
- where endpoint_id = (select c.endpoint_id from webhook.create_endpoint('acme', 'https://hooks.example.com/c', verify => 'challenge') as c);
+select endpoint_id as proven from webhook.create_endpoint('acme', 'https://hooks.example.com/c', verify => 'challenge') \gset
+select state, verify from webhook.endpoints where endpoint_id = :proven;
 
 -- Changing: what is left out stays, and each change is a new generation.
 select webhook.update_endpoint(:other, description => 'second');

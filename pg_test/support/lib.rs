@@ -6,6 +6,7 @@
 
 pub mod cluster;
 pub mod dns;
+pub mod outbox;
 pub mod receiver;
 pub mod tls;
 pub mod verifier;

@@ -9,13 +9,14 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 
 use super::emit::now_micros;
-use super::error::bad_argument;
+use super::error::{Raise, bad_argument};
 use super::outbox;
 use super::wake::{self, Activity};
 use super::{VERSION, settings};
 use crate::rules::ids::{EndpointId, EventId};
 use crate::rules::matching;
 use crate::rules::signing::Secret;
+use crate::wire::resolver::{HostCheck, check_host};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -38,15 +39,47 @@ fn random_key() -> Vec<u8> {
     bytes
 }
 
+/// Canonical form of a callback URL. The name is looked up as early feedback: an address outside the
+/// boundary refuses the URL, a name that does not resolve (yet) only warns.
 #[pg_extern(sql = false)]
 fn check_url(url: &str) -> String {
-    match settings::boundary().target(url) {
-        Ok(target) => target.url().to_owned(),
+    const HINT: &str = "A callback URL is https://, on an allowed port, without credentials or fragment, and leads to a public address.";
+    let boundary = settings::boundary();
+    let target = match boundary.target(url) {
+        Ok(target) => target,
         Err(refusal) => bad_argument("callback URL is refused")
-            .detail(refusal.to_string())
-            .hint("A callback URL is https://, on an allowed port, without credentials or fragment, and leads to a public address.")
+            .detail(sentence(&refusal.to_string()))
+            .hint(HINT)
             .raise(),
+    };
+    match check_host(&boundary, target.host(), settings::connect_timeout()) {
+        HostCheck::Reachable => {}
+        // Which address it is would tell a tenant about the inside of a network.
+        HostCheck::Blocked => bad_argument("callback URL is refused")
+            .detail("The host leads to an address that may not be reached.")
+            .hint(HINT)
+            .raise(),
+        HostCheck::Unresolved => Raise::new(
+            PgSqlErrorCode::ERRCODE_WARNING,
+            "could not resolve the host of the callback URL",
+        )
+        .detail("Deliveries are retried until the name resolves.")
+        .warn(),
     }
+    target.url().to_owned()
+}
+
+/// A detail is a whole sentence.
+fn sentence(text: &str) -> String {
+    let mut characters = text.chars();
+    let Some(first) = characters.next() else {
+        return String::new();
+    };
+    let mut sentence: String = first.to_uppercase().chain(characters).collect();
+    if !sentence.ends_with('.') {
+        sentence.push('.');
+    }
+    sentence
 }
 
 #[pg_extern(sql = false)]
@@ -244,7 +277,7 @@ fn unix_ms(at: TimestampWithTimeZone) -> u64 {
 
 fn fill(bytes: &mut [u8]) {
     if let Err(error) = getrandom::fill(bytes) {
-        super::error::Raise::new(
+        Raise::new(
             PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
             "could not read random bytes from the operating system",
         )

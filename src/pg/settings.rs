@@ -198,6 +198,11 @@ pub fn boundary() -> Boundary {
     }
 }
 
+/// The longest that a connection, or a look-up of a name, may take.
+pub fn connect_timeout() -> Duration {
+    milliseconds(&CONNECT_TIMEOUT)
+}
+
 /// Whether this server sends at all.
 pub fn enabled() -> bool {
     ENABLED.get()

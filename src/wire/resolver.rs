@@ -17,6 +17,7 @@ use ureq::unversioned::transport::NextTimeout;
 
 use crate::rules::address::Boundary;
 use crate::rules::delivery::Phase;
+use crate::rules::target::Host;
 use crate::wire::classify::Fault;
 use crate::wire::exchange;
 use crate::wire::lookup::{Lookups, NoAnswer};
@@ -40,6 +41,30 @@ pub struct GuardedResolver {
     lookups: Arc<Lookups>,
     keep: Duration,
     vetted: Mutex<HashMap<String, Vetted>>,
+}
+
+/// What a look-up outside of any request found out about a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostCheck {
+    /// Every address of it may be reached.
+    Reachable,
+    /// At least one address is outside the boundary.
+    Blocked,
+    /// It has no address, or none was found in time.
+    Unresolved,
+}
+
+/// Looks a host up when its URL is registered. Early feedback only: every connection looks again.
+pub fn check_host(boundary: &Boundary, host: &Host, limit: Duration) -> HostCheck {
+    let name = match host {
+        Host::Name(name) => name.clone(),
+        Host::Ip(address) => address.to_string(),
+    };
+    match GuardedResolver::new(boundary.clone(), limit).addresses(&name, limit) {
+        Ok(_) => HostCheck::Reachable,
+        Err(Fault::Blocked { .. }) => HostCheck::Blocked,
+        Err(_) => HostCheck::Unresolved,
+    }
 }
 
 struct Vetted {
