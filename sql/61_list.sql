@@ -57,8 +57,8 @@ as $$
 declare
   page text[] := '{}';
   piece text[];
-  floor_at timestamptz := least(greatest(since, webhook._first_day()), clock_timestamp() + interval '1 day');
-  floor_pos bigint := webhook._pos_bound(floor_at);
+  floor_at timestamptz;
+  floor_pos bigint;
   day timestamptz := date_trunc('day', least(until, clock_timestamp()), 'UTC');
   low bigint;
   high bigint := 9223372036854775807;
@@ -68,8 +68,10 @@ begin
     raise exception using
       errcode = 'null_value_not_allowed',
       message = 'partner_id or type must not be null',
-      hint = 'For events of all partners and types, select from webhook.events order by event_id desc.';
+      hint = 'For events of all partners and types, read the view webhook.events in the order of event_id.';
   end if;
+  floor_at := least(greatest(since, webhook._first_day()), clock_timestamp() + interval '1 day');
+  floor_pos := webhook._pos_bound(floor_at);
   if until < clock_timestamp() then
     high := webhook._pos_bound(greatest(until, floor_at));
   end if;
@@ -147,8 +149,8 @@ declare
   piece_events text[];
   piece_endpoints bigint[];
   endpoints bigint[];
-  floor_at timestamptz := least(greatest(since, webhook._first_day()), clock_timestamp() + interval '1 day');
-  floor_id text := webhook._event_bound(floor_at);
+  floor_at timestamptz;
+  floor_id text;
   day timestamptz := date_trunc('day', least(until, clock_timestamp()), 'UTC');
   low text;
   high text := 'evt_8'; -- above every event id
@@ -177,8 +179,10 @@ begin
     raise exception using
       errcode = 'null_value_not_allowed',
       message = 'partner_id, endpoint_id or a state other than delivered must be given',
-      hint = 'For the deliveries of one event, select from webhook.deliveries where event_id = ....';
+      hint = 'For the deliveries of one event, filter the view webhook.deliveries by event_id.';
   end if;
+  floor_at := least(greatest(since, webhook._first_day()), clock_timestamp() + interval '1 day');
+  floor_id := webhook._event_bound(floor_at);
   if until < clock_timestamp() then
     high := webhook._event_bound(greatest(until, floor_at));
   end if;

@@ -136,6 +136,8 @@ impl Cluster {
         command
             .arg("-D")
             .arg(&data)
+            // What the tests' own panics are to show is no business of the server.
+            .env_remove("RUST_BACKTRACE")
             .envs(self.plan.environment.iter().cloned());
         command
             .stdin(Stdio::null())

@@ -5,9 +5,12 @@
 //! A fault of the house itself is a panic with the reason: a test that cannot run fails, it is never skipped.
 
 pub mod cluster;
+pub mod dice;
 pub mod dns;
+pub mod invariants;
 pub mod outbox;
 pub mod receiver;
+pub mod storm;
 pub mod tls;
 pub mod verifier;
 pub mod wait;

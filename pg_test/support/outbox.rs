@@ -1,14 +1,11 @@
 //! A database with the extension in it, and the few sentences of SQL that most tests speak to it. It reads the
 //! public views only, and refuses to look into private tables: what a test cannot see there, a user cannot either.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postgres::{Client, SimpleQueryMessage};
 
-use crate::{
-    cluster::Cluster,
-    wait::{wait_for, wait_until},
-};
+use crate::{cluster::Cluster, wait::wait_for};
 
 /// How long anything may take that should happen at once. The machine may be busy with something else.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -128,9 +125,11 @@ impl<'c> Outbox<'c> {
         messages
             .iter()
             .filter_map(|message| match message {
-                SimpleQueryMessage::Row(row) => {
-                    Some((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect())
-                }
+                SimpleQueryMessage::Row(row) => Some(
+                    (0..row.len())
+                        .map(|i| row.get(i).map(str::to_owned))
+                        .collect(),
+                ),
                 _ => None,
             })
             .collect()
@@ -235,29 +234,36 @@ impl<'c> Outbox<'c> {
     /// Waits until the delivery is in a state.
     #[track_caller]
     pub fn wait_for_state(&mut self, event: &str, endpoint: &Endpoint, state: &str) -> Delivery {
-        let mut last = None;
-        wait_until_or(
-            || format!("{event} is {state}"),
-            || {
-                last = self.delivery(event, endpoint);
-                last.clone().filter(|delivery| delivery.state == state)
-            },
-        )
-        .unwrap_or_else(|description| panic!("{description}; it is {last:?}"))
+        self.wait_for_delivery(event, endpoint, state, |delivery| delivery.state == state)
     }
 
     /// Waits until the delivery has had so many attempts.
     #[track_caller]
-    pub fn wait_for_attempts(&mut self, event: &str, endpoint: &Endpoint, count: usize) -> Delivery {
-        let mut last = None;
-        wait_until_or(
-            || format!("{event} has had {count} attempts"),
-            || {
-                last = self.delivery(event, endpoint);
-                last.clone().filter(|delivery| delivery.attempts >= count)
-            },
-        )
-        .unwrap_or_else(|description| panic!("{description}; it is {last:?}"))
+    pub fn wait_for_attempts(&mut self, event: &str, endpoint: &Endpoint, n: usize) -> Delivery {
+        let what = format!("tried {n} times");
+        self.wait_for_delivery(event, endpoint, &what, |delivery| delivery.attempts >= n)
+    }
+
+    #[track_caller]
+    fn wait_for_delivery(
+        &mut self,
+        event: &str,
+        endpoint: &Endpoint,
+        what: &str,
+        fits: impl Fn(&Delivery) -> bool,
+    ) -> Delivery {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let delivery = self.delivery(event, endpoint);
+            match delivery {
+                Some(delivery) if fits(&delivery) => return delivery,
+                _ => assert!(
+                    Instant::now() < end,
+                    "waited {PATIENCE:?} in vain: {event} is {what}; it is {delivery:?}"
+                ),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// The attempts of a delivery in order. They must be numbered from 1 without gaps.
@@ -323,18 +329,6 @@ impl Drop for Outbox<'_> {
 /// A text as a literal of SQL.
 pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
-}
-
-fn wait_until_or<T>(
-    description: impl Fn() -> String,
-    mut condition: impl FnMut() -> Option<T>,
-) -> Result<T, String> {
-    let end = std::time::Instant::now() + PATIENCE;
-    let answer = wait_until(&description(), PATIENCE * 2, || match condition() {
-        Some(answer) => Some(Some(answer)),
-        None => (std::time::Instant::now() > end).then_some(None),
-    });
-    answer.ok_or_else(|| format!("waited {PATIENCE:?} in vain: {}", description()))
 }
 
 fn parsed<T: std::str::FromStr>(row: &[Option<String>], column: usize) -> Option<T> {

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use super::configuration::Standing;
 use super::pair::{Flight, Message, Waiting};
-use super::transaction::transaction;
-use super::{Batch, End, Leader, Queue};
+use super::transaction::{Trouble, transaction};
+use super::{Batch, Leader, Queue};
 use crate::pg::outbox::{self, Change, Claim, Claimed, Row};
 use crate::rules::ids::{EndpointId, EventId};
 use crate::wire::crew::Job;
@@ -130,7 +130,7 @@ impl Leader {
     }
 
     /// Cancels what closed endpoints have in the due table, a bounded number at a time.
-    pub fn cancel_queues(&mut self) -> Result<(), End> {
+    pub fn cancel_queues(&mut self) -> Result<(), Trouble> {
         let Some(id) = self.to_cancel.last().copied() else {
             return Ok(());
         };
@@ -144,8 +144,7 @@ impl Leader {
             false,
             c"webhook leader: cancelling a queue",
             || outbox::drop_queue(id, &reason, CANCEL_ROWS),
-        )
-        .map_err(|why| self.failed(why))?;
+        )?;
         if cancelled == 0 {
             self.to_cancel.pop();
             for class in [0, 1] {
@@ -158,7 +157,7 @@ impl Leader {
     }
 
     /// Claims due pairs for endpoints that have room, and lets them wait for their turn.
-    pub fn claim(&mut self) -> Result<(), End> {
+    pub fn claim(&mut self) -> Result<(), Trouble> {
         let now = self.clock.now();
         let claims = self.claims(now);
         if claims.is_empty() {
@@ -199,8 +198,7 @@ impl Leader {
                 }
                 (claimed, events, next, seal_keys)
             },
-        )
-        .map_err(|why| self.failed(why))?;
+        )?;
         self.seal_keys.extend(seal_keys);
         self.move_on(&claims, &claimed, &next);
         if claimed.iter().any(|row| !self.busy.contains(&row.pair)) {
@@ -217,36 +215,38 @@ impl Leader {
         Ok(())
     }
 
-    /// Queues that are due and whose endpoint has room, with the keysets to go on from.
+    /// Queues that are due and whose endpoint has room, with how much.
+    pub fn claimable(&self, now: i64) -> impl Iterator<Item = (EndpointId, i16, usize)> + '_ {
+        self.due_order
+            .iter()
+            .take_while(move |(at, _, _)| *at <= now)
+            .filter_map(|(_, endpoint, class)| {
+                let known = self.configuration.endpoint(*endpoint)?;
+                // Twice the room, so that a finished request finds the next pair waiting.
+                let room = self
+                    .scheduler
+                    .room_for(*endpoint, known.cap.map(|cap| cap * 2))
+                    .min(CLAIM_ROWS);
+                (room > 0 && self.scheduler.waiting_for(*endpoint) == 0)
+                    .then_some((*endpoint, *class, room))
+            })
+    }
+
+    /// What to claim now, with the keysets to go on from.
     fn claims(&self, now: i64) -> Vec<Claim> {
-        let mut claims = Vec::new();
-        for (at, endpoint, class) in &self.due_order {
-            if *at > now || claims.len() >= CLAIM_QUEUES {
-                break;
-            }
-            let Some(known) = self.configuration.endpoint(*endpoint) else {
-                continue;
-            };
-            // Twice the room, so that a finished request finds the next pair waiting.
-            let room = self
-                .scheduler
-                .room_for(*endpoint, known.cap.map(|cap| cap * 2))
-                .min(CLAIM_ROWS);
-            if room == 0 || self.scheduler.waiting_for(*endpoint) > 0 {
-                continue;
-            }
-            claims.push(Claim {
-                endpoint: *endpoint,
-                class: *class,
+        self.claimable(now)
+            .take(CLAIM_QUEUES)
+            .map(|(endpoint, class, room)| Claim {
+                endpoint,
+                class,
                 after: self
                     .cursors
-                    .get(&(*endpoint, *class))
+                    .get(&(endpoint, class))
                     .cloned()
                     .unwrap_or_default(),
                 limit: i32::try_from(room).unwrap_or(1),
-            });
-        }
-        claims
+            })
+            .collect()
     }
 
     /// Advances the keysets and learns when each queue has its next row.

@@ -26,7 +26,7 @@ use pgrx::prelude::*;
 
 use self::configuration::Configuration;
 use self::pair::{Flight, Waiting};
-use self::transaction::{take_reload, terminating, transaction};
+use self::transaction::{Trouble, take_reload, terminating, transaction};
 use self::window::Window;
 use super::outbox::{self, Outcomes};
 use super::settings::Settings;
@@ -44,6 +44,15 @@ enum End {
     Absent,
     /// Something failed that a new life may not meet again.
     Failed(String),
+}
+
+impl From<Trouble> for End {
+    fn from(trouble: Trouble) -> End {
+        if terminating() {
+            return End::Asked;
+        }
+        End::Failed(trouble.text().to_owned())
+    }
 }
 
 /// Entry point of the leader process; the argument is the OID of its database.
@@ -88,6 +97,12 @@ struct Batch {
     left: usize,
 }
 
+/// Lowest endpoint id, to begin a range with.
+const LOWEST: EndpointId = EndpointId(i64::MIN);
+
+/// How long the database is left alone after passing trouble (a lock, a full disk).
+const REST: Duration = Duration::from_millis(200);
+
 /// Key of a queue in the due table.
 type Queue = (EndpointId, i16);
 
@@ -129,8 +144,12 @@ struct Leader {
     outcomes: Outcomes,
     /// Since when outcomes wait to be written.
     unwritten_since: Option<Instant>,
+    /// After passing trouble nothing is read or written before this.
+    rest_until: Option<Instant>,
     last_look: Instant,
     requests_waiting: bool,
+    /// Somebody committed something.
+    look_soon: bool,
     upkeep: upkeep::Upkeep,
 }
 
@@ -145,7 +164,7 @@ impl Leader {
         let crew = Crew::new(settings.max_in_flight, Arc::new(client))
             .map_err(|error| End::Failed(format!("could not set up the HTTP threads: {error}")))?;
         let origin = transaction(owner, false, c"webhook leader: starting", outbox::origin)
-            .map_err(End::Failed)?;
+            .map_err(End::from)?;
         let mut leader = Leader {
             slot,
             owner,
@@ -174,13 +193,15 @@ impl Leader {
             to_cancel: Vec::new(),
             outcomes: Outcomes::default(),
             unwritten_since: None,
+            rest_until: None,
             last_look: Instant::now(),
             requests_waiting: false,
+            look_soon: true,
             upkeep: upkeep::Upkeep::new(),
             settings,
         };
         leader.make_partitions_for_now();
-        leader.recover().map_err(End::Failed)?;
+        leader.recover().map_err(End::from)?;
         Ok(leader)
     }
 
@@ -198,18 +219,40 @@ impl Leader {
             self.reload_if_asked();
             self.collect();
             self.park_slow();
-            self.write_if_due()?;
+            if woken {
+                self.look_soon = true;
+            }
+            if !self.resting() {
+                self.use_database()?;
+            }
             if self.settings.enabled {
-                self.look(woken)?;
-                self.carry_out_requests()?;
-                self.cancel_queues()?;
-                self.claim()?;
                 self.dispatch();
             }
-            self.keep_house()?;
             self.publish();
             self.wait();
         }
+    }
+
+    /// Everything that reads or writes tables; the first trouble ends the round.
+    fn use_database(&mut self) -> Result<(), End> {
+        let steps: [fn(&mut Leader) -> Result<(), Trouble>; 6] = [
+            Leader::write_if_due,
+            Leader::look,
+            Leader::carry_out_requests,
+            Leader::cancel_queues,
+            Leader::claim,
+            Leader::keep_house,
+        ];
+        for (number, step) in steps.iter().enumerate() {
+            // Switched off, results are still written and the house is kept, but nothing is read.
+            if !self.settings.enabled && (1..=4).contains(&number) {
+                continue;
+            }
+            if let Err(trouble) = step(self) {
+                return self.suffer(&trouble);
+            }
+        }
+        Ok(())
     }
 
     /// Sleeps until a commit, a finished request, a signal or the next timed step.
@@ -238,10 +281,14 @@ impl Leader {
 
     /// How long nothing is to be done unless something happens.
     fn pause(&self) -> Duration {
-        let mut pause = self
-            .settings
-            .poll_interval
-            .saturating_sub(self.last_look.elapsed());
+        // Switched off or full, the poll waits: a configuration change or a finished request wakes us.
+        let mut pause = if self.settings.enabled && self.has_room() {
+            self.settings
+                .poll_interval
+                .saturating_sub(self.last_look.elapsed())
+        } else {
+            self.settings.poll_interval
+        };
         if let Some(since) = self.unwritten_since {
             pause = pause.min(
                 self.settings
@@ -252,18 +299,23 @@ impl Leader {
         if !self.settings.enabled {
             return pause;
         }
+        if let Some(until) = self.rest_until {
+            return until.saturating_duration_since(Instant::now());
+        }
         if self.scheduler.waiting() > 0 || !self.flights.is_empty() {
             pause = pause.min(self.settings.first_pass_limit / 8);
         }
-        if self.can_read_more() || !self.to_cancel.is_empty() {
+        let now = self.clock.now();
+        let work = (self.has_room() && (self.window.cur.is_some() || self.look_soon))
+            || !self.to_cancel.is_empty()
+            || (self.requests_waiting && self.window.cur.is_none())
+            || self.claimable(now).next().is_some();
+        if work {
             return Duration::ZERO;
         }
-        if let Some((at, _, _)) = self.due_order.first() {
-            let wait = u64::try_from(at - self.clock.now()).unwrap_or(0);
-            // Due already but not claimed: its endpoint is full, and a finished request wakes us.
-            if wait > 0 {
-                pause = pause.min(Duration::from_micros(wait));
-            }
+        // What is due already and not claimable waits for a finished request, which wakes us.
+        if let Some((at, _, _)) = self.due_order.range((now + 1, LOWEST, 0)..).next() {
+            pause = pause.min(Duration::from_micros(u64::try_from(at - now).unwrap_or(0)));
         }
         pause
     }
@@ -322,15 +374,31 @@ impl Leader {
         .is_ok_and(|oid| oid == self.extension)
     }
 
-    /// Turns a failed transaction into what follows from it.
-    fn failed(&self, why: String) -> End {
+    /// What follows from a failed transaction: a rest and another try, or the end of this life.
+    fn suffer(&mut self, trouble: &Trouble) -> Result<(), End> {
         if terminating() {
-            return End::Asked;
+            return Err(End::Asked);
         }
         if !self.same_extension() {
-            return End::Absent;
+            return Err(End::Absent);
         }
-        End::Failed(why)
+        self.slot.set_error(trouble.text());
+        match trouble {
+            Trouble::Passing(_) => {
+                self.rest_until = Some(Instant::now() + REST);
+                Ok(())
+            }
+            Trouble::Lasting(text) => Err(End::Failed(text.clone())),
+        }
+    }
+
+    /// Whether the database is left alone after passing trouble.
+    fn resting(&mut self) -> bool {
+        if self.rest_until.is_some_and(|until| Instant::now() < until) {
+            return true;
+        }
+        self.rest_until = None;
+        false
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use pgrx::prelude::*;
 
 use super::pair::{Flight, Waiting};
-use super::transaction::transaction;
-use super::{Batch, End, Leader};
+use super::transaction::{Trouble, transaction};
+use super::{Batch, Leader};
 use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, Attempted, Change, Excerpt, Outcomes};
 use crate::rules::delivery::{Answer, Category, Outcome};
@@ -201,7 +201,7 @@ impl Leader {
     }
 
     /// Writes outcomes when there are many or the oldest has waited long enough.
-    pub fn write_if_due(&mut self) -> Result<(), End> {
+    pub fn write_if_due(&mut self) -> Result<(), Trouble> {
         let Some(since) = self.unwritten_since else {
             return Ok(());
         };
@@ -213,29 +213,35 @@ impl Leader {
         self.write()
     }
 
-    /// Writes all outcomes in one transaction; when that fails, in halves, so that one row that
-    /// cannot be stored keeps no other one from being stored.
-    pub fn write(&mut self) -> Result<(), End> {
-        self.unwritten_since = None;
+    /// Writes all outcomes in one transaction. After passing trouble they wait for the next try; when
+    /// they cannot be stored they are written in halves, so that one row that cannot be stored keeps
+    /// no other one from being stored.
+    pub fn write(&mut self) -> Result<(), Trouble> {
         let outcomes = std::mem::take(&mut self.outcomes);
-        let Err(why) = self.write_once(&outcomes) else {
-            return Ok(());
+        self.unwritten_since = None;
+        let trouble = match self.write_once(&outcomes) {
+            Ok(()) => return Ok(()),
+            Err(trouble @ Trouble::Passing(_)) => {
+                self.outcomes = outcomes;
+                self.unwritten_since = Some(Instant::now());
+                return Err(trouble);
+            }
+            Err(trouble) => trouble,
         };
-        match self.failed(why.clone()) {
-            End::Failed(_) => {}
-            end => return Err(end),
+        if !self.same_life() {
+            return Err(trouble);
         }
-        self.slot.set_error(&why);
-        self.write_in_halves(&outcomes.changes);
+        self.slot.set_error(trouble.text());
+        self.write_in_halves(&outcomes.changes)?;
         // Batches of rows that could not be stored stay open: the next life takes them up again.
         let rest = Outcomes {
             changes: Vec::new(),
             ..outcomes
         };
-        self.write_once(&rest).map_err(|why| self.failed(why))
+        self.write_once(&rest)
     }
 
-    fn write_once(&mut self, outcomes: &Outcomes) -> Result<(), String> {
+    fn write_once(&mut self, outcomes: &Outcomes) -> Result<(), Trouble> {
         let (incarnation, n) = (self.incarnation, self.last_n);
         self.last_n = transaction(
             self.owner,
@@ -251,32 +257,44 @@ impl Leader {
         Ok(())
     }
 
-    fn write_in_halves(&mut self, changes: &[Change]) {
-        if let [change] = changes {
-            let one = Outcomes {
-                changes: vec![change.clone()],
-                ..Outcomes::default()
-            };
-            if let Err(why) = self.write_once(&one) {
-                self.slot.set_error(&why);
-                warning!(
-                    "webhook leader could not record delivery {}: {why}",
-                    change.pair
-                );
-            }
-            return;
+    /// Whether this is still the extension, and the newest life of its leader.
+    fn same_life(&self) -> bool {
+        let incarnation = self.incarnation;
+        self.same_extension()
+            && transaction(
+                self.owner,
+                false,
+                c"webhook leader: checking its life",
+                || outbox::highest_incarnation() == incarnation,
+            )
+            .unwrap_or(false)
+    }
+
+    fn write_in_halves(&mut self, changes: &[Change]) -> Result<(), Trouble> {
+        if changes.is_empty() {
+            return Ok(());
         }
-        let (left, right) = changes.split_at(changes.len() / 2);
-        for half in [left, right] {
-            if half.is_empty() {
-                continue;
-            }
-            let outcomes = Outcomes {
-                changes: half.to_vec(),
-                ..Outcomes::default()
-            };
-            if half.len() == 1 || self.write_once(&outcomes).is_err() {
-                self.write_in_halves(half);
+        let outcomes = Outcomes {
+            changes: changes.to_vec(),
+            ..Outcomes::default()
+        };
+        match self.write_once(&outcomes) {
+            Ok(()) => Ok(()),
+            // Some of the rows are written and some are not: a new life tells them apart.
+            Err(Trouble::Passing(text)) => Err(Trouble::Lasting(text)),
+            Err(trouble) => {
+                if let [change] = changes {
+                    self.slot.set_error(trouble.text());
+                    warning!(
+                        "webhook leader could not record delivery {}: {}",
+                        change.pair,
+                        trouble.text()
+                    );
+                    return Ok(());
+                }
+                let (left, right) = changes.split_at(changes.len() / 2);
+                self.write_in_halves(left)?;
+                self.write_in_halves(right)
             }
         }
     }
@@ -304,9 +322,12 @@ impl Leader {
         }
         if Instant::now() < longest
             && self.unwritten_since.is_some()
-            && let Err(End::Failed(why)) = self.write()
+            && let Err(trouble) = self.write()
         {
-            warning!("webhook leader could not record its last results: {why}");
+            warning!(
+                "webhook leader could not record its last results: {}",
+                trouble.text()
+            );
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Leader;
-use super::transaction::transaction;
+use super::transaction::{Trouble, transaction};
 use super::window::Window;
 use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, Attempted, Change, Outcomes, Position};
@@ -20,7 +20,7 @@ const CHUNK_BYTES: i64 = 8 << 20;
 
 impl Leader {
     /// Takes up where the last life ended.
-    pub fn recover(&mut self) -> Result<(), String> {
+    pub fn recover(&mut self) -> Result<(), Trouble> {
         let (ledger, endpoints, types, seal_keys, due) = transaction(
             self.owner,
             true,
@@ -103,7 +103,7 @@ impl Leader {
     }
 
     /// Events of a doubtful window batch are read again and matched by today's configuration.
-    fn resolve_window(&mut self, batch: &Position) -> Result<(), String> {
+    fn resolve_window(&mut self, batch: &Position) -> Result<(), Trouble> {
         let (Some(prev), Some(cur)) = (&batch.prev, &batch.cur) else {
             return Ok(());
         };
@@ -146,7 +146,7 @@ impl Leader {
     }
 
     /// Pairs without a delivery row get their first attempt, lost.
-    fn lose_unknown(&mut self, pairs: &[(Pair, i16)]) -> Result<(), String> {
+    fn lose_unknown(&mut self, pairs: &[(Pair, i16)]) -> Result<(), Trouble> {
         let keys: Vec<Pair> = pairs.iter().map(|(pair, _)| *pair).collect();
         let known: HashSet<Pair> = transaction(
             self.owner,
@@ -166,7 +166,7 @@ impl Leader {
     }
 
     /// Pairs of a claim whose attempt was not recorded get it, lost.
-    fn resolve_claim(&mut self, batch: &Position) -> Result<(), String> {
+    fn resolve_claim(&mut self, batch: &Position) -> Result<(), Trouble> {
         let keys: Vec<Pair> = batch.pairs.iter().map(|(pair, _)| *pair).collect();
         let (known, waiting) = transaction(
             self.owner,
@@ -191,7 +191,7 @@ impl Leader {
         self.close(batch.batch)
     }
 
-    fn lose(&mut self, lost: &[(Pair, i16, i32, i32, Option<i64>)]) -> Result<(), String> {
+    fn lose(&mut self, lost: &[(Pair, i16, i32, i32, Option<i64>)]) -> Result<(), Trouble> {
         let at = self.stamp(self.clock.now());
         let changes = lost
             .iter()
@@ -235,7 +235,7 @@ impl Leader {
         Ok(())
     }
 
-    fn close(&mut self, batch: i64) -> Result<(), String> {
+    fn close(&mut self, batch: i64) -> Result<(), Trouble> {
         let outcomes = Outcomes {
             closed: vec![batch],
             ..Outcomes::default()

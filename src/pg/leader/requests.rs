@@ -3,11 +3,9 @@
 //! A request is looked at after the events of its own snapshot were read, so an event that was not
 //! fanned out yet is not sent twice: its first pass is the sending that was asked for.
 
-use std::time::Instant;
-
+use super::Leader;
 use super::configuration::Standing;
-use super::transaction::transaction;
-use super::{End, Leader};
+use super::transaction::{Trouble, transaction};
 use crate::pg::outbox::{self, Request, Row};
 use crate::rules::ids::{EndpointId, Pair};
 
@@ -28,7 +26,7 @@ struct Plan {
 
 impl Leader {
     /// Carries out waiting requests once the window they were made in is read to its end.
-    pub fn carry_out_requests(&mut self) -> Result<(), End> {
+    pub fn carry_out_requests(&mut self) -> Result<(), Trouble> {
         if !self.requests_waiting || self.window.cur.is_some() {
             return Ok(());
         }
@@ -55,8 +53,7 @@ impl Leader {
                     })
                     .collect::<Vec<_>>()
             },
-        )
-        .map_err(|why| self.failed(why))?;
+        )?;
         self.requests_waiting = requests.len() == usize::try_from(ROUND).unwrap_or(0);
         for (request, pairs, event) in requests {
             let plan = self.plan(&request, &pairs, event.as_ref());
@@ -147,7 +144,7 @@ impl Leader {
             .map(|endpoint| endpoint.standing)
     }
 
-    fn carry_out(&mut self, plan: &Plan) -> Result<(), End> {
+    fn carry_out(&mut self, plan: &Plan) -> Result<(), Trouble> {
         let at = self.stamp(self.clock.now());
         let incarnation = self.incarnation;
         transaction(
@@ -163,12 +160,10 @@ impl Leader {
                 }
                 outbox::finish_request(plan.request, plan.state, plan.count, &plan.result);
             },
-        )
-        .map_err(|why| self.failed(why))?;
+        )?;
         for (pair, class) in &plan.series {
             self.note_due((pair.endpoint, *class), at);
         }
-        self.last_look = self.last_look.min(Instant::now());
         Ok(())
     }
 }

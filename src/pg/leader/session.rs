@@ -76,7 +76,7 @@ pub fn enter(
                 )
             },
         )
-        .map_err(End::Failed)?;
+        .map_err(End::from)?;
         let (extension, Some(owner), Some(version)) = found else {
             return Err(End::Absent);
         };
@@ -88,7 +88,7 @@ pub fn enter(
         let locked = transaction(user, false, c"webhook leader: waiting for its lock", || {
             take_lock(extension)
         })
-        .map_err(End::Failed)?;
+        .map_err(End::from)?;
         if locked {
             return Ok((owner, extension));
         }

@@ -65,14 +65,30 @@ pub fn take_reload() -> bool {
     RELOAD.swap(false, Ordering::AcqRel)
 }
 
+/// Why a transaction failed. The text has no row contents.
+#[derive(Clone)]
+pub enum Trouble {
+    /// May work when tried again: a lock, a full disk, a cancelled statement.
+    Passing(String),
+    /// Will not.
+    Lasting(String),
+}
+
+impl Trouble {
+    pub fn text(&self) -> &str {
+        let (Trouble::Passing(text) | Trouble::Lasting(text)) = self;
+        text
+    }
+}
+
 /// Runs `act` in a transaction as the owner of the extension. With `one_snapshot` every read sees
-/// the same state (REPEATABLE READ). The error is a message without row contents.
+/// the same state (REPEATABLE READ).
 pub fn transaction<R>(
     owner: pg_sys::Oid,
     one_snapshot: bool,
     what: &'static std::ffi::CStr,
     act: impl FnOnce() -> R,
-) -> Result<R, String> {
+) -> Result<R, Trouble> {
     IN_TRANSACTION.store(true, Ordering::Release);
     let result = PgTryBuilder::new(AssertUnwindSafe(|| {
         // SAFETY: the leader's main thread, outside any transaction.
@@ -111,14 +127,26 @@ pub fn transaction<R>(
 }
 
 /// The primary message and SQLSTATE; details could hold row contents.
-fn describe(error: &CaughtError) -> String {
-    match error {
-        CaughtError::PostgresError(report)
-        | CaughtError::ErrorReport(report)
-        | CaughtError::RustPanic {
-            ereport: report, ..
-        } => {
-            format!("{} ({:?})", report.message(), report.sql_error_code())
-        }
+fn describe(error: &CaughtError) -> Trouble {
+    use PgSqlErrorCode::*;
+    let (CaughtError::PostgresError(report)
+    | CaughtError::ErrorReport(report)
+    | CaughtError::RustPanic {
+        ereport: report, ..
+    }) = error;
+    let code = report.sql_error_code();
+    let text = format!("{} ({code:?})", report.message());
+    match code {
+        ERRCODE_LOCK_NOT_AVAILABLE
+        | ERRCODE_OBJECT_IN_USE
+        | ERRCODE_QUERY_CANCELED
+        | ERRCODE_T_R_DEADLOCK_DETECTED
+        | ERRCODE_T_R_SERIALIZATION_FAILURE
+        | ERRCODE_INSUFFICIENT_RESOURCES
+        | ERRCODE_DISK_FULL
+        | ERRCODE_OUT_OF_MEMORY
+        | ERRCODE_TOO_MANY_CONNECTIONS
+        | ERRCODE_IO_ERROR => Trouble::Passing(text),
+        _ => Trouble::Lasting(text),
     }
 }

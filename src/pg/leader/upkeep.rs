@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::transaction::transaction;
-use super::{End, Leader};
+use super::Leader;
+use super::transaction::{Trouble, transaction};
 use crate::pg::emit::now_micros;
 use crate::pg::outbox;
 
@@ -47,7 +47,7 @@ impl Leader {
     }
 
     /// One small piece of housekeeping per round.
-    pub fn keep_house(&mut self) -> Result<(), End> {
+    pub fn keep_house(&mut self) -> Result<(), Trouble> {
         if self.outcomes.changes.is_empty()
             && self.outcomes.closed.is_empty()
             && self.last_n - self.upkeep.trimmed_at > TRIM_EVERY
@@ -69,7 +69,7 @@ impl Leader {
         Ok(())
     }
 
-    fn make_next_partition(&mut self) -> Result<(), String> {
+    fn make_next_partition(&mut self) -> Result<(), Trouble> {
         let (day, table) = (self.upkeep.next_day, PARTITIONED[self.upkeep.next_table]);
         transaction(
             self.owner,
@@ -88,7 +88,7 @@ impl Leader {
     }
 
     /// Deletes ledger rows older than the oldest open batch.
-    fn trim(&mut self) -> Result<(), End> {
+    fn trim(&mut self) -> Result<(), Trouble> {
         let low = self
             .batches
             .values()
@@ -103,8 +103,7 @@ impl Leader {
             || {
                 outbox::trim_ledger(low, position);
             },
-        )
-        .map_err(|why| self.failed(why))?;
+        )?;
         self.upkeep.trimmed_at = self.last_n;
         Ok(())
     }

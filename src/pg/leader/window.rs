@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 
 use super::configuration::Standing;
 use super::pair::{Message, Waiting};
-use super::transaction::transaction;
-use super::{Batch, End, Leader};
+use super::transaction::{Trouble, transaction};
+use super::{Batch, Leader};
 use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, Change, EndpointRow, Opening, Row};
 use crate::rules::envelope;
@@ -49,38 +49,33 @@ struct Read {
 }
 
 impl Leader {
-    /// Whether the window has events left that memory has room for.
-    pub fn can_read_more(&self) -> bool {
-        self.window.cur.is_some() && self.has_room()
-    }
-
-    fn has_room(&self) -> bool {
+    /// Whether memory has room for another batch.
+    pub fn has_room(&self) -> bool {
         self.busy.len() < MAX_PAIRS && self.batches.len() < MAX_BATCHES
     }
 
-    /// Opens a window when woken or when it is time to poll, and reads one batch of it.
-    pub fn look(&mut self, woken: bool) -> Result<(), End> {
+    /// Opens a window when somebody committed or when it is time to poll, and reads one batch of it.
+    pub fn look(&mut self) -> Result<(), Trouble> {
         let due = self.last_look.elapsed() >= self.settings.poll_interval;
-        if !self.has_room() || !(woken || due || self.window.cur.is_some()) {
-            // Woken but full: the flag was lowered, so look again as soon as there is room.
-            if woken {
-                self.last_look = Instant::now()
-                    .checked_sub(self.settings.poll_interval)
-                    .unwrap_or_else(Instant::now);
-            }
+        if !self.has_room() || !(self.look_soon || due || self.window.cur.is_some()) {
             return Ok(());
         }
         self.last_look = Instant::now();
-        let read = match self.read() {
-            Ok(Some(read)) => read,
-            Ok(None) => return Ok(()),
-            Err(why) => return Err(self.failed(why)),
-        };
-        self.take_in(read)
+        self.look_soon = false;
+        match self
+            .read()
+            .and_then(|read| read.map_or(Ok(()), |read| self.take_in(read)))
+        {
+            Ok(()) => Ok(()),
+            Err(trouble) => {
+                self.look_soon = true;
+                Err(trouble)
+            }
+        }
     }
 
     /// One transaction of one snapshot: what changed, and the next events. None = nothing did.
-    fn read(&mut self) -> Result<Option<Read>, String> {
+    fn read(&mut self) -> Result<Option<Read>, Trouble> {
         let (prev, cur, after) = (
             self.window.prev.clone(),
             self.window.cur.clone(),
@@ -142,7 +137,7 @@ impl Leader {
     }
 
     /// Takes over what was read: configuration first, then the batch.
-    fn take_in(&mut self, read: Read) -> Result<(), End> {
+    fn take_in(&mut self, read: Read) -> Result<(), Trouble> {
         if let Some((cur, flush)) = read.opened {
             self.window.cur = Some(cur);
             self.window.flush = flush;
@@ -165,7 +160,7 @@ impl Leader {
     }
 
     /// Opens a batch: feed and ledger first, then its pairs wait for their turn.
-    fn open(&mut self, rows: Vec<Row>) -> Result<(), End> {
+    fn open(&mut self, rows: Vec<Row>) -> Result<(), Trouble> {
         let Some(last) = rows.last() else {
             return Ok(());
         };
@@ -198,8 +193,7 @@ impl Leader {
                 || {
                     outbox::open_batch(&opening, &published, &fenced);
                 },
-            )
-            .map_err(|why| self.failed(why))?;
+            )?;
         }
         // Nothing is sent before it is durable: an emitter may have committed asynchronously.
         // SAFETY: the main thread, outside any transaction; returns at once when already on disk.
