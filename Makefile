@@ -7,7 +7,7 @@ PG ?= 15
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup build install stage demo test lint clean
+.PHONY: help setup build install stage demo test bench lint clean
 
 # Written down once, in Cargo.toml.
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -51,6 +51,10 @@ demo: ## shows a signed, a retried and a replayed delivery on a private server
 
 test: ## everything: lint, the pure rooms, both PostgreSQL versions
 	@pg_test/all
+
+bench: stage ## commit to arrival beside a bare client, and what an idle leader costs
+	@$(PLACES) && WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure \
+	  cargo run --locked --quiet -p webhook_outbox_test --example latency
 
 lint: setup ## formatting, clippy, licences, no unsafe code outside src/pg
 	@pg_test/support/lint.sh
