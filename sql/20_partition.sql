@@ -13,7 +13,7 @@ comment on function webhook._day_bound(text, date) is 'Partition bound of a tabl
 create function webhook._add_partition(
   parent text, -- name of the partitioned table
   day date     -- UTC day
-) returns boolean -- true when a partition was made, false when the day has one or has rows in DEFAULT
+) returns boolean -- true when a partition was made; false when the day has one, has begun or has rows in DEFAULT
 language plpgsql volatile
 set search_path = pg_catalog, webhook, pg_temp
 as $$
@@ -25,6 +25,11 @@ declare
   occupied boolean;
 begin
   if to_regclass(format('webhook.%I', leaf)) is not null then
+    return false;
+  end if;
+  -- A row that is on its way into DEFAULT while the day gets a partition would fail in its caller's
+  -- transaction, so a day is never touched once it has begun; the margin is for clocks that differ.
+  if day <= ((clock_timestamp() + interval '5 minutes') at time zone 'UTC')::date then
     return false;
   end if;
   -- ATTACH would fail: a day that has rows in DEFAULT stays there.
@@ -52,6 +57,8 @@ begin
     else
       execute format('alter table webhook.%I add primary key (event_id, endpoint_id, attempt_no)', leaf);
   end case;
+  -- Default privileges of the owner must not open what the extension keeps closed.
+  execute format('revoke all on webhook.%I from public', leaf);
   execute format('comment on table webhook.%I is %L', leaf, format('Rows of %s of %s (UTC).', parent, day));
   execute format('alter table webhook.%I attach partition webhook.%I for values from (%L) to (%L)', parent, leaf, low, high);
   return true;

@@ -253,12 +253,13 @@ set search_path = pg_catalog, webhook, pg_temp
 as $$
 declare
   endpoint webhook._endpoint;
+  canonical_url text;
 begin
   perform webhook._check_writable('change an endpoint');
+  -- Before the row is locked, because the name is looked up: null in, null out.
+  canonical_url := webhook._check_url(url);
   endpoint := webhook._take_endpoint(endpoint_id);
-  if url is not null then
-    endpoint.url := webhook._check_url(url);
-  end if;
+  endpoint.url := coalesce(canonical_url, endpoint.url);
   if event_types is not null then
     endpoint.event_types := webhook._check_event_types(event_types);
   end if;

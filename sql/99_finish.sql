@@ -18,5 +18,22 @@ select pg_catalog.pg_extension_config_dump('webhook._event_type', '');
 -- The row that CREATE EXTENSION made before the restore has a random id of its own.
 select pg_catalog.pg_extension_config_dump('webhook._seal_key', '');
 
+-- Without the launcher everything works but the sending: said now, rather than found out later.
+do $$
+declare
+  worker record;
+begin
+  select w.state, w.detail, w.hint
+    into worker
+    from webhook._worker() as w;
+  if worker.state operator(pg_catalog.=) 'not preloaded' then
+    raise warning using
+      message = 'webhooks will not be sent',
+      detail = worker.detail,
+      hint = worker.hint;
+  end if;
+end
+$$;
+
 -- The launcher looks for the extension when this transaction commits.
 select webhook._wake();

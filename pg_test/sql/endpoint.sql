@@ -1,4 +1,5 @@
--- Endpoints: creating, changing, enabling, disabling, deleting; every refusal.
+-- Endpoints: creating, changing, enabling, disabling, deleting; every refusal. The server is set to allow
+-- 127.0.0.0/8, so that no test depends on a name server.
 \pset format unaligned
 \pset tuples_only on
 \set SHOW_CONTEXT never
@@ -21,7 +22,7 @@ $$;
 
 -- Nothing is committed below: no leader acts on it.
 begin;
-select * from webhook.create_endpoint('acme', 'https://hooks.example.com/in', description => 'first') \gset
+select * from webhook.create_endpoint('acme', 'https://127.0.0.1/in', description => 'first') \gset
 select :'secret' ~ '^whsec_[A-Za-z0-9+/]{43}=$', :endpoint_id > 0;
 select partner_id, url, event_types, test, state, state_reason, verify, description, max_in_flight, array_length(key_ids, 1), format, revision, inert, created_by = session_user
   from webhook.endpoints where endpoint_id = :endpoint_id;
@@ -33,18 +34,18 @@ select webhook._secret_text(secret) = :'secret', length(secret), valid_until fro
 
 -- Options; duplicates are dropped, the order of first mention stays.
 select endpoint_id as other from webhook.create_endpoint(
-  'acme', 'https://hooks.example.com:8443/in?x=1', '{customer.*,balance.low,customer.*,api_key.created,balance.low}',
+  'acme', 'https://127.0.0.1:8443/in?x=1', '{customer.*,balance.low,customer.*,api_key.created,balance.low}',
   test => true, max_in_flight => 2) \gset
 select event_types, test, max_in_flight from webhook.endpoints where endpoint_id = :other;
 select count(distinct secret) from webhook._secret where endpoint_id in (:endpoint_id, :other);
 
 -- The method of verification is kept, and said to do nothing yet.
-select endpoint_id as proven from webhook.create_endpoint('acme', 'https://hooks.example.com/c', verify => 'challenge') \gset
+select endpoint_id as proven from webhook.create_endpoint('acme', 'https://127.0.0.1/c', verify => 'challenge') \gset
 select state, verify from webhook.endpoints where endpoint_id = :proven;
 
 -- Changing: what is left out stays, and each change is a new generation.
 select webhook.update_endpoint(:other, description => 'second');
-select webhook.update_endpoint(:other, url => 'https://hooks.example.com/new', event_types => '{*}', max_in_flight => 5);
+select webhook.update_endpoint(:other, url => 'https://127.0.0.1/new', event_types => '{*}', max_in_flight => 5);
 select url, event_types, description, max_in_flight from webhook.endpoints where endpoint_id = :other;
 select webhook.update_endpoint(:other, description => '', max_in_flight => 0);
 select url, event_types, description, max_in_flight from webhook.endpoints where endpoint_id = :other;
@@ -86,28 +87,28 @@ select replace(pg_temp.failure(format($$select webhook.enable_endpoint(%s)$$, :e
 rollback;
 
 -- NULL where it makes no sense.
-select pg_temp.failure($$select webhook.create_endpoint(null, 'https://hooks.example.com/')$$);
+select pg_temp.failure($$select webhook.create_endpoint(null, 'https://127.0.0.1/')$$);
 select pg_temp.failure($$select webhook.create_endpoint('acme', null)$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', null)$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', '{a.b,null}')$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', test => null)$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', verify => null)$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', null)$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{a.b,null}')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', test => null)$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', verify => null)$$);
 select pg_temp.failure($$select webhook.update_endpoint(null)$$);
 select pg_temp.failure($$select webhook.enable_endpoint(null)$$);
 select pg_temp.failure($$select webhook.disable_endpoint(null, 'x')$$);
 select pg_temp.failure($$select webhook.delete_endpoint(null, 'x')$$);
 
 -- Arguments.
-select pg_temp.failure($$select webhook.create_endpoint('ac me', 'https://hooks.example.com/')$$);
-select pg_temp.failure($$select webhook.create_endpoint('', 'https://hooks.example.com/')$$);
-select pg_temp.failure($$select webhook.create_endpoint('_operator', 'https://hooks.example.com/')$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', '{}')$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', '{customer*}')$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', '{a.b,"",c.d}')$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', array(select 'type.' || n from generate_series(1, 101) as n))$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', verify => 'carrier pigeon')$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', max_in_flight => 0)$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/', max_in_flight => 1001)$$);
+select pg_temp.failure($$select webhook.create_endpoint('ac me', 'https://127.0.0.1/')$$);
+select pg_temp.failure($$select webhook.create_endpoint('', 'https://127.0.0.1/')$$);
+select pg_temp.failure($$select webhook.create_endpoint('_operator', 'https://127.0.0.1/')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{}')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{customer*}')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{a.b,"",c.d}')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', array(select 'type.' || n from generate_series(1, 101) as n))$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', verify => 'carrier pigeon')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', max_in_flight => 0)$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', max_in_flight => 1001)$$);
 
 -- Callback URLs.
 select url || E'\n' || pg_temp.failure(format($$select webhook.create_endpoint('acme', %L)$$, url))
@@ -120,7 +121,7 @@ select pg_temp.failure($$select webhook.enable_endpoint(1)$$);
 select pg_temp.failure($$select webhook.disable_endpoint(1, 'x')$$);
 select pg_temp.failure($$select webhook.delete_endpoint(1, 'x')$$);
 begin;
-select endpoint_id from webhook.create_endpoint('acme', 'https://hooks.example.com/') \gset
+select endpoint_id from webhook.create_endpoint('acme', 'https://127.0.0.1/') \gset
 select pg_temp.failure(format($$select webhook.disable_endpoint(%s, null)$$, :endpoint_id));
 select pg_temp.failure(format($$select webhook.disable_endpoint(%s, E' \n')$$, :endpoint_id));
 select pg_temp.failure(format($$select webhook.delete_endpoint(%s, null)$$, :endpoint_id));
@@ -135,16 +136,16 @@ rollback;
 -- The limit of endpoints per partner; deleted ones do not count.
 begin;
 select count(*) from generate_series(1, current_setting('webhook.max_endpoints_per_partner')::integer) as n
- cross join lateral webhook.create_endpoint('crowded', 'https://hooks.example.com/' || n) as c;
-select pg_temp.failure($$select webhook.create_endpoint('crowded', 'https://hooks.example.com/more')$$);
-select pg_temp.failure($$select webhook.create_endpoint('roomy', 'https://hooks.example.com/more')$$);
+ cross join lateral webhook.create_endpoint('crowded', 'https://127.0.0.1/' || n) as c;
+select pg_temp.failure($$select webhook.create_endpoint('crowded', 'https://127.0.0.1/more')$$);
+select pg_temp.failure($$select webhook.create_endpoint('roomy', 'https://127.0.0.1/more')$$);
 select webhook.delete_endpoint(min(endpoint_id), 'make room') from webhook.endpoints where partner_id = 'crowded';
-select pg_temp.failure($$select webhook.create_endpoint('crowded', 'https://hooks.example.com/more')$$);
+select pg_temp.failure($$select webhook.create_endpoint('crowded', 'https://127.0.0.1/more')$$);
 rollback;
 
 -- Sessions that cannot write.
 begin read only;
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/')$$);
 select pg_temp.failure($$select webhook.update_endpoint(1)$$);
 select pg_temp.failure($$select webhook.enable_endpoint(1)$$);
 select pg_temp.failure($$select webhook.disable_endpoint(1, 'x')$$);
@@ -155,12 +156,12 @@ rollback;
 create role regress_webhook_operator;
 grant usage on schema webhook to regress_webhook_operator;
 set role regress_webhook_operator;
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://hooks.example.com/')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/')$$);
 reset role;
 grant execute on function webhook.create_endpoint to regress_webhook_operator;
 begin;
 set local role regress_webhook_operator;
-select endpoint_id from webhook.create_endpoint('acme', 'https://hooks.example.com/') \gset
+select endpoint_id from webhook.create_endpoint('acme', 'https://127.0.0.1/') \gset
 select pg_temp.failure($$select * from webhook._secret$$);
 select pg_temp.failure($$select * from webhook.endpoints$$);
 reset role;

@@ -226,6 +226,11 @@ impl Cluster {
         let _ = kill(Pid::from_raw(pid), signal);
     }
 
+    /// Whether one of this server's processes has this id.
+    pub fn has_process(&self, pid: i32) -> bool {
+        descendants(self.postmaster()).contains(&pid) && runs(pid)
+    }
+
     /// The process id of the postmaster.
     pub fn postmaster(&self) -> i32 {
         pid_of(self.server.as_ref().expect("the server runs")).as_raw()

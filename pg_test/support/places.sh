@@ -28,8 +28,9 @@ header_pg_config() { # major
 # Runs a command as the user the servers run as: root may not run them.
 as_server() {
   if [ "$(id -u)" = 0 ]; then
-    setpriv --reuid=postgres --regid=postgres --clear-groups -- "$@"
+    # A caller's RUST_BACKTRACE would put backtraces into the details of errors that tests compare.
+    env -u RUST_BACKTRACE setpriv --reuid=postgres --regid=postgres --clear-groups -- "$@"
   else
-    "$@"
+    env -u RUST_BACKTRACE "$@"
   fi
 }

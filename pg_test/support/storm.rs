@@ -288,7 +288,10 @@ impl<'a> Emitter<'a> {
 
     fn partner_and_type(&mut self) -> (&'a str, &'a str) {
         let storm = self.storm;
-        (self.dice.pick(storm.partners), self.dice.pick(storm.types))
+        (
+            *self.dice.pick(storm.partners),
+            *self.dice.pick(storm.types),
+        )
     }
 }
 

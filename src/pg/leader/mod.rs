@@ -40,7 +40,7 @@ use crate::wire::crew::Crew;
 enum End {
     /// Asked to (SIGTERM, DROP DATABASE): the launcher may start another one.
     Asked,
-    /// Nothing to lead here: the extension is gone.
+    /// Nothing to lead here: no extension, or a database that is not served.
     Absent,
     /// Something failed that a new life may not meet again.
     Failed(String),
@@ -200,7 +200,6 @@ impl Leader {
             upkeep: upkeep::Upkeep::new(),
             settings,
         };
-        leader.make_partitions_for_now();
         leader.recover().map_err(End::from)?;
         Ok(leader)
     }

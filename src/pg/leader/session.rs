@@ -9,7 +9,7 @@ use pgrx::prelude::*;
 use super::End;
 use super::transaction::{terminating, transaction};
 use crate::pg::wake::{Activity, Slot};
-use crate::pg::{VERSION, outbox};
+use crate::pg::{VERSION, outbox, settings};
 
 /// First key of the advisory lock that a leader holds for as long as it lives ("whob").
 const LOCK_CLASS: i32 = 0x7768_6f62;
@@ -73,11 +73,12 @@ pub fn enter(
                     extension_oid(),
                     outbox::owner(),
                     outbox::extension_version(),
+                    settings::serves_database(&outbox::database_name(database)),
                 )
             },
         )
         .map_err(End::from)?;
-        let (extension, Some(owner), Some(version)) = found else {
+        let (extension, Some(owner), Some(version), true) = found else {
             return Err(End::Absent);
         };
         if version != VERSION {

@@ -27,7 +27,7 @@ pub struct Upkeep {
 impl Upkeep {
     pub fn new() -> Upkeep {
         Upkeep {
-            next_day: today(),
+            next_day: today() + 1,
             next_table: 0,
             not_before: Instant::now(),
             trimmed_at: 0,
@@ -36,16 +36,6 @@ impl Upkeep {
 }
 
 impl Leader {
-    /// Makes today's and tomorrow's partitions before anything is read, so that a fresh database
-    /// uses them from the start. A time-out is no harm: rows go to DEFAULT meanwhile.
-    pub fn make_partitions_for_now(&mut self) {
-        while self.upkeep.next_day <= today() + 1 {
-            if self.make_next_partition().is_err() {
-                return;
-            }
-        }
-    }
-
     /// One small piece of housekeeping per round.
     pub fn keep_house(&mut self) -> Result<(), Trouble> {
         if self.outcomes.changes.is_empty()
@@ -56,6 +46,9 @@ impl Leader {
         }
         let idle = self.flights.is_empty() && self.scheduler.waiting() == 0;
         if idle
+            // Until an event of this database was read it may be a copy that is still being restored,
+            // and the restore brings partitions of its own.
+            && self.last_pos > 0
             && self.upkeep.next_day <= today() + DAYS_AHEAD
             && Instant::now() >= self.upkeep.not_before
         {

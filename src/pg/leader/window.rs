@@ -24,6 +24,9 @@ const MAX_PAIRS: usize = 8_192;
 /// Bytes of messages are bounded by pairs and batches; batches open at the same time at most.
 const MAX_BATCHES: usize = 64;
 
+/// How far the feed follows an event whose id lies ahead of this machine's clock.
+const MAX_AHEAD_MS: u64 = 5_000;
+
 /// What is being read.
 #[derive(Default)]
 pub struct Window {
@@ -168,8 +171,7 @@ impl Leader {
         let (sound, fenced) = self.sort_out(&rows);
         let batch = self.last_batch + 1;
         let n = self.last_n + 1;
-        let pos = (self.last_pos + 1)
-            .max(EndpointId::new(u64::try_from(now_micros() / 1000).unwrap_or(0), 0).0);
+        let pos = self.next_position(&sound);
         {
             let (Some(prev), Some(cur)) = (&self.window.prev, &self.window.cur) else {
                 return Ok(());
@@ -211,6 +213,20 @@ impl Leader {
         }
         self.settle(batch);
         Ok(())
+    }
+
+    /// First feed position of a batch: after all earlier ones, and not before the time of its newest
+    /// event, so that an event is found by walking the feed from its own time even after the clock was
+    /// set back. An event from far ahead cannot drag the feed with it.
+    fn next_position(&self, rows: &[&Row]) -> i64 {
+        let now = u64::try_from(now_micros() / 1000).unwrap_or(0);
+        let newest = rows
+            .iter()
+            .map(|row| row.event.id.unix_ms())
+            .max()
+            .unwrap_or(0);
+        let at = newest.clamp(now, now + MAX_AHEAD_MS);
+        (self.last_pos + 1).max(EndpointId::new(at, 0).0)
     }
 
     /// Separates rows that are what emit wrote from those that are not.
