@@ -1,1 +1,158 @@
-//! Being written.
+//! One endpoint's trouble is its own: neither the others' deliveries nor the feed wait for it, and no administrator's
+//! open transaction stops the leader.
+
+use std::{
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
+
+use webhook_outbox_test::{
+    cluster::Cluster,
+    outbox::{Outbox, PATIENCE},
+    receiver::{Answer, Receiver},
+    wait::wait_for,
+};
+
+static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
+    let cluster = Cluster::start_usual();
+    Outbox::create(&cluster, "shop");
+    cluster
+});
+
+/// What a busy machine may take for something that should take some milliseconds, and still far less than a
+/// request to the slow receiver.
+const AT_ONCE: Duration = Duration::from_millis(1000);
+
+#[test]
+fn a_slow_and_a_hanging_receiver_delay_neither_others_nor_the_feed() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let (slow, hanging, quick) = (Receiver::http(), Receiver::http(), Receiver::http());
+    slow.script(
+        "/hook",
+        vec![Answer::status(200).after(Duration::from_millis(1500))],
+    );
+    hanging.script("/hook", vec![Answer::hang()]);
+    for receiver in [&slow, &hanging, &quick] {
+        shop.endpoint("apart", &receiver.url("/hook"));
+    }
+    // More than the slow ones can take at once.
+    shop.run(
+        "select webhook.emit('order.paid', 'apart', to_jsonb(n)) from generate_series(1, 50) n",
+    );
+    quick.wait_for(50, PATIENCE);
+    wait_for("both of the others are busy", PATIENCE, || {
+        slow.in_flight() == 8 && hanging.in_flight() == 8
+    });
+    let mut worst = Duration::ZERO;
+    for round in 1..=20 {
+        let start = Instant::now();
+        let event = shop.emit("order.paid", "apart", "{}");
+        quick.wait_for(50 + round, PATIENCE);
+        worst = worst.max(start.elapsed());
+        shop.wait_until(&format!(
+            "(select published_at - emitted_at < interval '1 second' from webhook.events where event_id = '{event}')"
+        ));
+    }
+    assert!(worst < AT_ONCE, "{worst:?}");
+    // It gets all of it in its own time, at most eight at once.
+    slow.wait_for(40, PATIENCE);
+    assert_eq!((slow.peak(), hanging.peak()), (8, 8));
+}
+
+#[test]
+fn a_partner_with_many_slow_endpoints_leaves_room_for_the_others() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let (hanging, quick) = (Receiver::http(), Receiver::http());
+    for path in 0..20 {
+        let path = format!("/{path}");
+        hanging.script(&path, vec![Answer::hang()]);
+        shop.endpoint("crowd", &hanging.url(&path));
+    }
+    let endpoint = shop.endpoint("crowd.other", &quick.url("/hook"));
+    shop.run(
+        "select webhook.emit('order.paid', 'crowd', to_jsonb(n)) from generate_series(1, 20) n",
+    );
+    wait_for("the partner has its 64 requests", PATIENCE, || {
+        hanging.in_flight() == 64
+    });
+    let start = Instant::now();
+    let event = shop.emit("order.paid", "crowd.other", "{}");
+    quick.wait_for(1, PATIENCE);
+    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+    shop.wait_for_state(&event, &endpoint, "delivered");
+    assert_eq!(hanging.peak(), 64);
+}
+
+#[test]
+fn an_open_transaction_that_changes_an_endpoint_stops_nothing() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    receiver.script("/changed", vec![Answer::status(410)]);
+    let changed = shop.endpoint("admin", &receiver.url("/changed"));
+    let other = shop.endpoint("admin", &receiver.url("/other"));
+    let mut admin = shop.another();
+    admin.run(&format!(
+        "begin;
+         select webhook.update_endpoint({}, description => 'new');
+         update webhook._endpoint set description = 'newer';
+         lock table webhook._endpoint in exclusive mode",
+        changed.id
+    ));
+    let start = Instant::now();
+    let event = shop.emit("order.paid", "admin", "{}");
+    shop.wait_for_state(&event, &other, "delivered");
+    // Even the finding that it is gone is written meanwhile.
+    shop.wait_for_state(&event, &changed, "dead");
+    assert!(start.elapsed() < AT_ONCE * 3, "{:?}", start.elapsed());
+    assert!(shop.is(&format!(
+        "state = 'disabled' from webhook.endpoints where endpoint_id = {}",
+        changed.id
+    )));
+    admin.run("commit");
+    // The change came later than the finding: it voids it.
+    shop.wait_until(&format!(
+        "(select state = 'active' and description = 'newer' from webhook.endpoints where endpoint_id = {})",
+        changed.id
+    ));
+}
+
+#[test]
+fn disabling_one_endpoint_cancels_its_own_queue_and_nothing_else() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    let late = || vec![Answer::status(200).after(Duration::from_millis(100))];
+    receiver.script("/one", late());
+    receiver.script("/two", late());
+    let [one, two] = ["/one", "/two"]
+        .map(|path| shop.endpoint_with("queues", &receiver.url(path), ", max_in_flight => 1"));
+    shop.run(
+        "select webhook.emit('order.paid', 'queues', to_jsonb(n)) from generate_series(1, 30) n",
+    );
+    receiver.wait_for(6, PATIENCE);
+    shop.run(&format!(
+        "select webhook.disable_endpoint({}, 'moved away')",
+        one.id
+    ));
+    let count = |state: &str, id: i64| {
+        format!(
+            "(select count(*) from webhook.deliveries where endpoint_id = {id} and state = '{state}')"
+        )
+    };
+    shop.wait_until(&format!("{} = 30", count("delivered", two.id)));
+    shop.wait_until(&format!(
+        "{} + {} = 30",
+        count("delivered", one.id),
+        count("cancelled", one.id)
+    ));
+    assert!(shop.is(&format!(
+        "every(reason = 'the endpoint is disabled: moved away' and next_attempt_at is null)
+           from webhook.deliveries where endpoint_id = {} and state = 'cancelled'",
+        one.id
+    )));
+    let delivered = shop.number(&format!("select {}", count("delivered", one.id)));
+    assert!((1..30).contains(&delivered), "{delivered}");
+    assert_eq!(
+        receiver.requests_for("/one").len(),
+        usize::try_from(delivered).expect("a count")
+    );
+}

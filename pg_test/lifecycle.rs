@@ -130,6 +130,21 @@ fn databases_can_be_renamed_copied_and_dropped_although_the_leader_is_connected(
 }
 
 #[test]
+fn a_template_that_has_the_extension_gets_no_leader_but_what_is_made_of_it_does() {
+    let cluster = Cluster::start_usual();
+    let receiver = Receiver::http();
+    Outbox::join(&cluster, "template1").run("create extension webhook_outbox");
+    for name in ["north", "south"] {
+        cluster.create_database(name);
+        let mut outbox = Outbox::join(&cluster, name);
+        let endpoint = outbox.endpoint("a", &receiver.url("/hook"));
+        let event = outbox.emit("order.paid", "a", "{}");
+        outbox.wait_for_state(&event, &endpoint, "delivered");
+    }
+    wait_for_leaders(&cluster, 2);
+}
+
+#[test]
 fn leader_that_was_terminated_comes_back() {
     let cluster = Cluster::start_usual();
     let mut shop = Outbox::create(&cluster, "shop");
@@ -206,7 +221,7 @@ fn without_preloading_events_are_kept_and_the_view_says_what_to_do() {
         (endpoint, event)
     };
     assert!(
-        cluster.log().contains("WARNING:  webhook_outbox"),
+        cluster.log().contains("WARNING:  webhooks will not be sent"),
         "{}",
         cluster.log_tail(20)
     );

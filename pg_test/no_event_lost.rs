@@ -271,6 +271,7 @@ impl Scene {
         sleep(Duration::from_millis(dice.below(most)));
         let pid = self.leader();
         let mut session = self.session();
+        let running = session.is("(select state = 'running' from webhook.stat_worker)");
         let at = Instant::now();
         let wall = SystemTime::now();
         if hard {
@@ -281,7 +282,12 @@ impl Scene {
         wait_for("the leader is gone", PATIENCE, || {
             !self.cluster.has_process(pid)
         });
-        Kill { hard, at, wall }
+        Kill {
+            hard,
+            running,
+            at,
+            wall,
+        }
     }
 
     /// Process id of the leader, once there is one.

@@ -102,7 +102,7 @@ fn a_forged_or_copied_event_is_never_sent() {
 
 #[test]
 fn an_event_that_was_altered_after_its_delivery_is_not_sent_again() {
-    let cluster = Cluster::plan().setting("webhook.retry_schedule", "3s,3s").start();
+    let cluster = Cluster::start_usual();
     let receiver = Receiver::http();
     let mut shop = Outbox::create(&cluster, "shop");
     let endpoint = shop.endpoint("a", &receiver.url("/hook"));

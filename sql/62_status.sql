@@ -25,7 +25,7 @@ select w.database,
        w.extension_version
   from webhook._worker() as w;
 comment on view webhook.stat_worker is
-  'The leader of this database, one row, read from shared memory. Counters begin with the leader.';
+  'The leader of this database, one row, read from shared memory. Counters begin with the server and survive a leader that ends.';
 comment on column webhook.stat_worker.database is 'This database.';
 comment on column webhook.stat_worker.state is
   'running; or why nothing is sent: not preloaded, standby, not served, off, starting, no worker slot, idle: other version, stopped.';

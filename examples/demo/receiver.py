@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A webhook receiver in plain Python, as a partner could write it: `receiver.py PORT_FILE SECRET_FILE`.
 
-It verifies every signature (Standard Webhooks), refuses what does not verify, and is unwell once: the first request
-gets 503. An event that it has accepted already is welcome again and changes nothing.
+It verifies every signature (Standard Webhooks), refuses what does not verify, and is unwell once: the first order.paid
+gets 503. An event that it has accepted already is welcome again and changes nothing. What it accepts is kept in memory,
+which is enough for a demo: see examples/receiver for one that may be restarted.
 """
 
 import base64
@@ -16,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 TOLERANCE = 5 * 60
 port_file, secret_file = map(pathlib.Path, sys.argv[1:3])
-accepted = set()
+accepted = {}
 unwell = True
 
 
@@ -39,12 +40,13 @@ class Receiver(BaseHTTPRequestHandler):
         event = self.headers["webhook-id"]
         if not verify(self.headers, body):
             status, word = 401, "signature refused"
-        elif unwell:
+        elif unwell and json.loads(body)["type"] == "order.paid":
             unwell, status, word = False, 503, "signature verified, but I am unwell"
         elif event in accepted:
-            status, word = 200, "signature verified, known already"
+            same = "the same bytes" if accepted[event] == body else "OTHER BYTES"
+            status, word = 200, f"signature verified, known already, {same}"
         else:
-            accepted.add(event)
+            accepted[event] = body
             status, word = 200, f"signature verified, {json.loads(body)['type']} accepted"
         print(f"receiver: attempt {self.headers['webhook-attempt']} of {event}: {status}, {word}", flush=True)
         self.send_response(status)

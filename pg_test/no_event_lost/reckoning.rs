@@ -24,6 +24,8 @@ const SLACK: Duration = Duration::from_millis(300);
 /// One end of the leader: by SIGKILL, which makes the server restart, or by SIGTERM.
 pub struct Kill {
     pub hard: bool,
+    /// It had taken up what earlier lives left.
+    pub running: bool,
     pub at: Instant,
     pub wall: SystemTime,
 }
@@ -91,6 +93,7 @@ impl Scene {
         wrong.extend(missed_or_invented(&expected, &arrivals));
         wrong.extend(changed_bodies(&arrivals));
         let (duplicates, strays) = duplicates(&arrivals, kills);
+        let unexplained = strays.len();
         wrong.extend(strays);
         wrong.extend(self.wrong_rows(&expected, &arrivals));
         let mut session = self.session();
@@ -99,16 +102,21 @@ impl Scene {
         let lost = session.column(
             "select extract(epoch from started_at) from webhook.attempts where error_category = 'lost'",
         );
+        let orderly = after_orderly_end(&lost, kills);
+        if orderly > 0 {
+            wrong.push(format!("{orderly} attempts lost by an orderly end"));
+        }
         let retried =
             session.number("select count(*) from webhook._delivery where attempt_count > 1");
         let lives = session.text("select incarnation from webhook.stat_worker");
         let hard = kills.iter().filter(|kill| kill.hard).count();
         println!(
-            "leader ended {} times ({hard} by SIGKILL, {} by SIGTERM), incarnation {lives}; events: {} emitted, {} committed; \
-             deliveries: {} due, {} accepted, {} missed, {} invented; {} requests; duplicates: {duplicates} after SIGKILL; \
-             retried: {retried}; lost attempts: {} ({} after SIGTERM)",
+            "leader ended {} times ({hard} by SIGKILL, {} by SIGTERM, {} while it took up what was left), incarnation {lives}; \
+             events: {} emitted, {} committed; deliveries: {} due, {} accepted, {} missed, {} invented; {} requests; \
+             duplicates: {duplicates} after SIGKILL, {} others; more than one attempt: {retried}; lost attempts: {}",
             kills.len(),
             kills.len() - hard,
+            kills.iter().filter(|kill| !kill.running).count(),
             fates.len(),
             events.len(),
             expected.len(),
@@ -122,8 +130,8 @@ impl Scene {
                 .filter(|line| line.starts_with("invented"))
                 .count(),
             arrivals.len(),
+            unexplained,
             lost.len(),
-            after_soft(&lost, kills),
         );
         println!(
             "commit to arrival, milliseconds: {}",
@@ -281,12 +289,14 @@ fn duplicates(arrivals: &[Arrival], kills: &[Kill]) -> (usize, Vec<String>) {
         .values()
         .flat_map(|copies| &copies[..copies.len() - 1])
     {
-        count += 1;
         let cause = kills.iter().find(|kill| {
             kill.hard && copy.answered + UNFLUSHED + SLACK >= kill.at && copy.at <= kill.at + SLACK
         });
         match cause {
-            Some(kill) => oldest = oldest.max(kill.at.saturating_duration_since(copy.answered)),
+            Some(kill) => {
+                count += 1;
+                oldest = oldest.max(kill.at.saturating_duration_since(copy.answered));
+            }
             None => {
                 let nearest = kills.iter().map(|kill| {
                     let age = kill.at.saturating_duration_since(copy.answered).as_millis();
@@ -300,23 +310,22 @@ fn duplicates(arrivals: &[Arrival], kills: &[Kill]) -> (usize, Vec<String>) {
             }
         }
     }
-    println!("the oldest answer that was forgotten had been given {oldest:?} before the crash");
+    if count > 0 {
+        println!("the oldest answer that was forgotten had been given {oldest:?} before the crash");
+    }
     (count, strays)
 }
 
-/// Lost attempts whose latest kill was a SIGTERM.
-fn after_soft(lost: &[String], kills: &[Kill]) -> usize {
+/// Lost attempts of lives that followed an orderly end: it must leave nothing in doubt.
+fn after_orderly_end(lost: &[String], kills: &[Kill]) -> usize {
     lost.iter()
         .filter_map(|at| at.parse::<f64>().ok())
         .filter(|at| {
             let before = kills.iter().rev().find(|kill| {
-                let wall = kill
-                    .wall
-                    .duration_since(UNIX_EPOCH)
-                    .map_or(0.0, |time| time.as_secs_f64());
-                wall <= *at
+                let wall = kill.wall.duration_since(UNIX_EPOCH);
+                wall.map_or(0.0, |time| time.as_secs_f64()) <= *at
             });
-            before.is_some_and(|kill| !kill.hard)
+            before.is_some_and(|kill| kill.running && !kill.hard)
         })
         .count()
 }

@@ -97,13 +97,15 @@ impl<'a> Emitter<'a> {
         if self.prepared.is_some() {
             return self.settle();
         }
-        match self.dice.below(100) {
-            0..15 => self.one_statement(),
-            15..40 => self.plain("commit"),
-            40..50 => self.plain("rollback"),
-            50..70 => self.savepoints(),
-            70..90 => self.two_phases(),
-            90..97 => self.one_set(),
+        match self.dice.below(1_000) {
+            0..150 => self.one_statement(),
+            150..400 => self.plain("commit"),
+            400..500 => self.plain("rollback"),
+            500..700 => self.savepoints(),
+            700..900 => self.two_phases(),
+            900..969 => self.one_set(20),
+            // More than the leader reads at once.
+            969 => self.one_set(700),
             _ => self.cut_off(),
         }
     }
@@ -158,8 +160,8 @@ impl<'a> Emitter<'a> {
         self.end("commit", &marks)
     }
 
-    fn one_set(&mut self) -> Result<(), postgres::Error> {
-        let marks: Vec<String> = (0..20).map(|_| self.mark()).collect();
+    fn one_set(&mut self, size: usize) -> Result<(), postgres::Error> {
+        let marks: Vec<String> = (0..size).map(|_| self.mark()).collect();
         let list = marks
             .iter()
             .map(|mark| format!("'{mark}'"))

@@ -24,6 +24,7 @@ const MAX_FIELD: usize = 512;
 thread_local! {
     static LAST_ID: Cell<Option<EventId>> = const { Cell::new(None) };
     static SEALING: RefCell<Option<Sealing>> = const { RefCell::new(None) };
+    static FORGETS_AT_ABORT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Tells PostgreSQL that `emit_wrapper` follows the version 1 calling convention.
@@ -150,6 +151,7 @@ fn insert_once(event: &Event, key: &str) -> EventId {
 fn with_sealing<R>(act: impl FnOnce(&Sealing) -> R) -> R {
     SEALING.with_borrow_mut(|cached| {
         if !cached.as_ref().is_some_and(Sealing::current) {
+            forget_at_abort();
             *cached = Some(Sealing::load());
         }
         match cached {
@@ -157,6 +159,47 @@ fn with_sealing<R>(act: impl FnOnce(&Sealing) -> R) -> R {
             None => unreachable!("set above"),
         }
     })
+}
+
+/// A rolled-back transaction or savepoint may take a freshly made key with it, and an event sealed with
+/// a key that does not exist is fenced for ever: after any rollback the key is read again.
+fn forget_at_abort() {
+    if FORGETS_AT_ABORT.replace(true) {
+        return;
+    }
+    // SAFETY: both callbacks live as long as the process and never unwind.
+    unsafe {
+        pg_sys::RegisterXactCallback(Some(at_transaction_end), std::ptr::null_mut());
+        pg_sys::RegisterSubXactCallback(Some(at_savepoint_end), std::ptr::null_mut());
+    }
+}
+
+unsafe extern "C-unwind" fn at_transaction_end(
+    event: pg_sys::XactEvent::Type,
+    _arg: *mut std::ffi::c_void,
+) {
+    if event == pg_sys::XactEvent::XACT_EVENT_ABORT {
+        forget_sealing();
+    }
+}
+
+unsafe extern "C-unwind" fn at_savepoint_end(
+    event: pg_sys::SubXactEvent::Type,
+    _own: pg_sys::SubTransactionId,
+    _parent: pg_sys::SubTransactionId,
+    _arg: *mut std::ffi::c_void,
+) {
+    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
+        forget_sealing();
+    }
+}
+
+fn forget_sealing() {
+    SEALING.with(|cached| {
+        if let Ok(mut cached) = cached.try_borrow_mut() {
+            *cached = None;
+        }
+    });
 }
 
 /// Time-ordered and, within this session, strictly increasing.

@@ -39,6 +39,9 @@ fn random_key() -> Vec<u8> {
     bytes
 }
 
+/// The look-up cannot be cancelled while it lasts, so it is short.
+const LOOKUP_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// Canonical form of a callback URL. The name is looked up as early feedback: an address outside the
 /// boundary refuses the URL, a name that does not resolve (yet) only warns.
 #[pg_extern(sql = false)]
@@ -52,7 +55,8 @@ fn check_url(url: &str) -> String {
             .hint(HINT)
             .raise(),
     };
-    match check_host(&boundary, target.host(), settings::connect_timeout()) {
+    let limit = settings::connect_timeout().min(LOOKUP_LIMIT);
+    match check_host(&boundary, target.host(), limit) {
         HostCheck::Reachable => {}
         // Which address it is would tell a tenant about the inside of a network.
         HostCheck::Blocked => bad_argument("callback URL is refused")
@@ -234,7 +238,7 @@ fn describe(
         return (
             "not served",
             Some("The setting webhook.databases does not name this database."),
-            Some("Add the database to webhook.databases and restart the server."),
+            Some("Add the database to webhook.databases and reload the configuration."),
         );
     }
     match slot.map(wake::Slot::activity) {
@@ -257,7 +261,7 @@ fn describe(
             Some("No background worker slot is free."),
             Some("Raise max_worker_processes and restart the server."),
         ),
-        Some(Activity::NotServed | Activity::Stopped) | None => (
+        Some(Activity::NotServed | Activity::Stopped | Activity::Failed) | None => (
             "stopped",
             Some("No leader runs in this database."),
             Some(

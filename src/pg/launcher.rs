@@ -1,6 +1,6 @@
 //! The launcher: one static background worker that starts a leader per database and keeps it up.
 //!
-//! It reads pg_database once, when it starts, and asks each database in turn whether it has the
+//! It reads pg_database when it starts and when `webhook.databases` changes, and asks each database in turn whether it has the
 //! extension (by starting a leader, which leaves at once when it has not). After that it sleeps
 //! until a commit callback raises a slot. It never connects to a database itself and sends nothing.
 
@@ -37,6 +37,11 @@ pub fn register() {
 pub extern "C-unwind" fn webhook_outbox_launcher(_arg: pg_sys::Datum) {
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP | SignalWakeFlags::SIGTERM);
     wake::enter_launcher();
+    // SAFETY: the main thread of a fresh worker; no database = the shared catalogues only.
+    unsafe {
+        pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
+    }
+    let mut named = settings::databases();
     let mut launcher = Launcher {
         probes: databases().into(),
         leaders: HashMap::new(),
@@ -49,6 +54,10 @@ pub extern "C-unwind" fn webhook_outbox_launcher(_arg: pg_sys::Datum) {
         if BackgroundWorker::sighup_received() {
             // SAFETY: main thread of a worker, outside any transaction.
             unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
+            if named != settings::databases() {
+                named = settings::databases();
+                launcher.probes = databases().into();
+            }
         }
         if !alive {
             // Exit code 0 would unregister the launcher for good; it is to come back after a
@@ -98,25 +107,25 @@ impl Launcher {
                 // It left by itself: nothing to lead. The slot is free for another database unless
                 // somebody committed something there meanwhile.
                 Activity::NotServed => {
-                    if slot.take_wake() && slot.wanted.swap(0, Ordering::AcqRel) != 0 {
+                    slot.set_activity(Activity::Stopped);
+                    if slot.take_wake() {
                         slot.wanted.store(1, Ordering::Release);
                     } else {
-                        slot.set_activity(Activity::Stopped);
                         slot.database.store(0, Ordering::Release);
                     }
                     gone.push(*oid);
                 }
-                _ => {
+                ended => {
                     slot.set_activity(Activity::Stopped);
                     slot.restarts.fetch_add(1, Ordering::Relaxed);
-                    if led.started.elapsed() > Duration::from_secs(60) {
+                    // An ordered end is no failure.
+                    if ended == Activity::Stopped || led.started.elapsed() > Duration::from_secs(60)
+                    {
                         led.failures = 0;
                     }
                     led.not_before = Instant::now() + backoff(led.failures);
                     led.failures += 1;
-                    if !slot.held() {
-                        slot.wanted.store(1, Ordering::Release);
-                    }
+                    slot.wanted.store(1, Ordering::Release);
                 }
             }
         }
@@ -140,6 +149,7 @@ impl Launcher {
             return;
         }
         if let Some(oid) = self.probes.pop_front()
+            && !self.leaders.contains_key(&oid.to_u32())
             && let Some(slot) = wake::claim_slot(oid)
         {
             slot.wanted.store(1, Ordering::Release);
@@ -248,7 +258,6 @@ fn databases() -> Vec<pg_sys::Oid> {
     // SAFETY: the launcher is connected to the shared catalogues; the scan runs in a transaction of
     // its own, reads fixed-size columns of pg_database, and everything opened here is closed here.
     unsafe {
-        pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
         pg_sys::SetCurrentStatementStartTimestamp();
         pg_sys::StartTransactionCommand();
         let relation =

@@ -213,6 +213,11 @@ pub fn node_name() -> String {
     text(&NODE_NAME)
 }
 
+/// Which databases may have a leader, as it is set.
+pub fn databases() -> String {
+    text(&DATABASES)
+}
+
 /// Whether a database may have a leader.
 pub fn serves_database(name: &str) -> bool {
     text(&DATABASES)

@@ -1,14 +1,15 @@
 //! The utility hook: what plain SQL commands mean for the workers.
 //!
 //! COMMIT PREPARED fires no commit callback for the rows it publishes, so it wakes the leader here.
-//! DROP DATABASE and ALTER DATABASE ... RENAME need a database without connections, so the leader is
-//! asked to leave first and comes back when the command failed.
+//! Some commands need a database without connections (DROP DATABASE, ALTER DATABASE ... RENAME or SET
+//! TABLESPACE, CREATE DATABASE ... TEMPLATE), so its leader is asked to leave first and comes back
+//! when the database is still there.
 
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-use pgrx::pg_sys;
 use pgrx::prelude::*;
+use pgrx::{PgList, pg_sys};
 
 use super::wake;
 
@@ -39,16 +40,19 @@ unsafe extern "C-unwind" fn process_utility(
         // SAFETY: the arguments are passed on as they came.
         unsafe {
             match PREVIOUS {
-                Some(previous) => previous(
-                    statement,
-                    query,
-                    read_only_tree,
-                    context,
-                    params,
-                    environment,
-                    destination,
-                    completion,
-                ),
+                // A hook of another library is plain C: its error must become one that can be caught.
+                Some(previous) => pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                    previous(
+                        statement,
+                        query,
+                        read_only_tree,
+                        context,
+                        params,
+                        environment,
+                        destination,
+                        completion,
+                    );
+                }),
                 None => pg_sys::standard_ProcessUtility(
                     statement,
                     query,
@@ -73,13 +77,15 @@ unsafe extern "C-unwind" fn process_utility(
             wake::wake_at_commit();
         }
         Meaning::NeedsEmpty { database, keep } => {
-            empty(database);
-            PgTryBuilder::new(std::panic::AssertUnwindSafe(run))
-                .catch_others(|error| {
-                    wake::release(database, true);
-                    error.rethrow()
-                })
-                .execute();
+            PgTryBuilder::new(std::panic::AssertUnwindSafe(|| {
+                empty(database);
+                run();
+            }))
+            .catch_others(|error| {
+                wake::release(database, true);
+                error.rethrow()
+            })
+            .execute();
             wake::release(database, keep);
         }
     }
@@ -120,10 +126,35 @@ unsafe fn meaning(node: *mut pg_sys::Node) -> Meaning {
                     return needs_empty((*statement).subname, true);
                 }
             }
+            pg_sys::NodeTag::T_CreatedbStmt => {
+                let statement = node.cast::<pg_sys::CreatedbStmt>();
+                if let Some(template) = option((*statement).options, c"template")
+                    && !(*template).arg.is_null()
+                {
+                    return needs_empty(pg_sys::defGetString(template), true);
+                }
+            }
+            pg_sys::NodeTag::T_AlterDatabaseStmt => {
+                let statement = node.cast::<pg_sys::AlterDatabaseStmt>();
+                if option((*statement).options, c"tablespace").is_some() {
+                    return needs_empty((*statement).dbname, true);
+                }
+            }
             _ => {}
         }
     }
     Meaning::Nothing
+}
+
+/// # Safety
+/// `list` is null or a list of `DefElem` nodes.
+unsafe fn option(list: *mut pg_sys::List, name: &CStr) -> Option<*mut pg_sys::DefElem> {
+    // SAFETY: the caller's promise; names of options are C strings.
+    unsafe {
+        PgList::<pg_sys::DefElem>::from_pg(list)
+            .iter_ptr()
+            .find(|element| CStr::from_ptr((**element).defname) == name)
+    }
 }
 
 /// # Safety

@@ -29,6 +29,7 @@ pub enum Activity {
     OtherVersion = 4,
     NoWorkerSlot = 5,
     NotServed = 6,
+    Failed = 7,
 }
 
 impl Activity {
@@ -40,6 +41,7 @@ impl Activity {
             4 => Activity::OtherVersion,
             5 => Activity::NoWorkerSlot,
             6 => Activity::NotServed,
+            7 => Activity::Failed,
             _ => Activity::Stopped,
         }
     }
@@ -89,7 +91,11 @@ static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
 thread_local! {
     /// The transaction under way has something for the leader. A backend has one thread.
     static WAKE_AT_COMMIT: Cell<bool> = const { Cell::new(false) };
+    /// Whether `webhook.databases` names this session's database: looked up while that is possible.
+    static SERVED: Cell<bool> = const { Cell::new(false) };
     static CALLBACK_REGISTERED: Cell<bool> = const { Cell::new(false) };
+    /// The launcher that started this leader.
+    static STARTED_BY: Cell<i32> = const { Cell::new(0) };
 }
 
 impl Slot {
@@ -127,13 +133,14 @@ impl Slot {
 
     /// Lowers the wake flag and says whether it was up. To be called before looking for work.
     pub fn take_wake(&self) -> bool {
-        self.wake.swap(0, Ordering::AcqRel) != 0
+        self.wake.swap(0, Ordering::SeqCst) != 0
     }
 
     /// The current process leads this database from now on.
     pub fn enter(&self) {
         // SAFETY: MyProcPid is a plain integer of this process.
         let pid = unsafe { pg_sys::MyProcPid };
+        STARTED_BY.set(launcher_pid());
         self.process.store(my_process() + 1, Ordering::Release);
         self.pid.store(pid, Ordering::Release);
         // Whatever was committed before anyone could wake us must be looked for once.
@@ -142,7 +149,8 @@ impl Slot {
 
     /// The current process leads this database no longer.
     pub fn leave(&self) {
-        self.process.store(0, Ordering::Release);
+        // Sequentially consistent with `raise`: either it sees no process, or its flag is seen here.
+        self.process.store(0, Ordering::SeqCst);
         self.pid.store(0, Ordering::Release);
         self.in_flight.store(0, Ordering::Relaxed);
         self.queued.store(0, Ordering::Relaxed);
@@ -156,11 +164,12 @@ impl Slot {
     }
 
     fn raise(&self) {
-        self.wake.store(1, Ordering::Release);
-        let process = self.process.load(Ordering::Acquire);
+        self.wake.store(1, Ordering::SeqCst);
+        let process = self.process.load(Ordering::SeqCst);
         if process > 0 {
             set_latch_of(process - 1);
-        } else if !self.held() {
+        } else {
+            // While the slot is held the launcher waits with it.
             self.wanted.store(1, Ordering::Release);
             wake_launcher();
         }
@@ -268,6 +277,16 @@ pub fn enter_launcher() {
     }
 }
 
+/// Whether the launcher that started this leader has ended and a new one has begun. That one cannot
+/// learn of the end of a worker it did not start, so it starts leaders of its own.
+pub fn superseded() -> bool {
+    launcher_pid() != STARTED_BY.get()
+}
+
+fn launcher_pid() -> i32 {
+    shared().map_or(0, |shared| shared.launcher_pid.load(Ordering::Acquire))
+}
+
 /// Wakes the launcher, if there is one.
 pub fn wake_launcher() {
     if let Some(shared) = shared() {
@@ -281,7 +300,7 @@ pub fn wake_launcher() {
 /// Wakes this database's leader when the transaction under way commits. One callback serves any
 /// number of calls; a spurious wake after a rolled-back savepoint is harmless.
 pub fn wake_at_commit() {
-    if !preloaded() {
+    if !preloaded() || WAKE_AT_COMMIT.get() {
         return;
     }
     if !CALLBACK_REGISTERED.get() {
@@ -289,6 +308,9 @@ pub fn wake_at_commit() {
         unsafe { pg_sys::RegisterXactCallback(Some(at_transaction_end), std::ptr::null_mut()) };
         CALLBACK_REGISTERED.set(true);
     }
+    // SAFETY: plain read of this process's state.
+    let database = super::outbox::database_name(unsafe { pg_sys::MyDatabaseId });
+    SERVED.set(super::settings::serves_database(&database));
     WAKE_AT_COMMIT.set(true);
 }
 
@@ -298,7 +320,7 @@ unsafe extern "C-unwind" fn at_transaction_end(event: pg_sys::XactEvent::Type, _
     use pg_sys::XactEvent::*;
     match event {
         XACT_EVENT_COMMIT | XACT_EVENT_PARALLEL_COMMIT => {
-            if WAKE_AT_COMMIT.replace(false) {
+            if WAKE_AT_COMMIT.replace(false) && SERVED.get() {
                 // SAFETY: MyDatabaseId is a plain integer of this process.
                 let database = unsafe { pg_sys::MyDatabaseId };
                 if let Some(slot) = claim_slot(database) {

@@ -38,6 +38,8 @@ struct Line<T> {
     in_flight: usize,
     /// Of them, those that outlasted the first pass.
     overdue: usize,
+    /// So did the last one that ended.
+    last_overdue: bool,
     /// Stands in `ready`.
     ready: bool,
     /// Smoothed time of a request, microseconds.
@@ -130,6 +132,7 @@ impl<T> Scheduler<T> {
             waiting: VecDeque::new(),
             in_flight: 0,
             overdue: 0,
+            last_overdue: false,
             ready: false,
             pace: 0,
         });
@@ -162,7 +165,7 @@ impl<T> Scheduler<T> {
             let partner = self.partners.get(&line.partner).copied().unwrap_or(0);
             let free = line.in_flight < line.cap.unwrap_or(self.caps.per_endpoint)
                 && partner < self.caps.per_partner
-                && !(crowded && line.overdue > 0);
+                && !(crowded && (line.overdue > 0 || line.last_overdue));
             if !free {
                 self.ready.push_back(endpoint);
                 continue;
@@ -204,6 +207,7 @@ impl<T> Scheduler<T> {
         };
         line.in_flight = line.in_flight.saturating_sub(1);
         self.in_flight = self.in_flight.saturating_sub(1);
+        line.last_overdue = overdue;
         if overdue {
             line.overdue = line.overdue.saturating_sub(1);
             self.overdue = self.overdue.saturating_sub(1);
@@ -320,10 +324,40 @@ mod tests {
             scheduler.take_next().map(|(endpoint, _)| endpoint.0),
             Some(2)
         );
+        scheduler.finished(EndpointId(2), 10, false);
         scheduler.finished(EndpointId(1), 10, true);
         assert_eq!(
             scheduler.take_next().map(|(endpoint, _)| endpoint.0),
-            Some(1)
+            Some(1),
+            "below half again"
+        );
+    }
+
+    #[test]
+    fn an_endpoint_whose_last_request_outlasted_the_first_pass_waits_while_half_is_held() {
+        let mut scheduler = Scheduler::new(Caps {
+            total: 4,
+            per_partner: 4,
+            per_endpoint: 4,
+        });
+        for endpoint in [1, 2, 3] {
+            scheduler.push(EndpointId(endpoint), "a", None, 0, 0);
+            scheduler.push(EndpointId(endpoint), "a", None, 1, 0);
+        }
+        assert_eq!(
+            drain(&mut scheduler),
+            [1, 2, 3, 1],
+            "all four places are taken"
+        );
+        for endpoint in [1, 2, 3] {
+            scheduler.outlasted(EndpointId(endpoint));
+        }
+        scheduler.finished(EndpointId(3), 10, true);
+        assert_eq!(scheduler.take_next(), None, "3 would hang again");
+        scheduler.finished(EndpointId(2), 10, true);
+        assert_eq!(
+            scheduler.take_next().map(|(endpoint, _)| endpoint.0),
+            Some(2)
         );
     }
 

@@ -1,7 +1,7 @@
 //! From the due table and the scheduler onto the wire: claims, hand-over to the threads, and what
 //! follows when an endpoint opens or closes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use super::configuration::Standing;
 use super::pair::{Flight, Message, Waiting};
 use super::transaction::{Trouble, transaction};
 use super::{Batch, Leader, Queue};
-use crate::pg::outbox::{self, Change, Claim, Claimed, Row};
+use crate::pg::outbox::{self, Change, Claim, Claimed, EndpointRow, Row};
 use crate::rules::ids::{EndpointId, EventId};
 use crate::wire::crew::Job;
 
@@ -83,10 +83,17 @@ impl Leader {
         for waiting in self.scheduler.take_all(id) {
             self.cancel(waiting, &reason);
         }
-        self.to_cancel.push(id);
+        self.to_cancel.push((id, reason));
     }
 
-    fn closing_reason(&self, id: EndpointId) -> String {
+    /// Whether nothing goes to this endpoint any more.
+    pub fn closed(&self, id: EndpointId) -> bool {
+        self.configuration
+            .endpoint(id)
+            .is_some_and(|endpoint| endpoint.standing == Standing::Closed)
+    }
+
+    pub fn closing_reason(&self, id: EndpointId) -> String {
         let Some(endpoint) = self.configuration.endpoint(id) else {
             return "the endpoint does not exist".to_owned();
         };
@@ -97,9 +104,10 @@ impl Leader {
     }
 
     fn cancel(&mut self, waiting: Waiting, reason: &str) {
-        self.busy.remove(&waiting.pair);
+        self.memory.leave(waiting.pair);
         self.outcomes.changes.push(Change {
             pair: waiting.pair,
+            batch: waiting.batch,
             revision: waiting.revision,
             class: waiting.message.class,
             series_start: waiting.series_start,
@@ -120,7 +128,7 @@ impl Leader {
         match waiting.due {
             None => self.park(waiting),
             Some(at) => {
-                self.busy.remove(&waiting.pair);
+                self.memory.leave(waiting.pair);
                 let queue = (waiting.pair.endpoint, waiting.message.class);
                 self.cursors.remove(&queue);
                 self.note_due(queue, at);
@@ -129,21 +137,24 @@ impl Leader {
         }
     }
 
-    /// Cancels what closed endpoints have in the due table, a bounded number at a time.
+    /// Cancels what closed endpoints have in the due table, a bounded number at a time. An endpoint that
+    /// is opened again meanwhile stays closed until its old queue is gone.
     pub fn cancel_queues(&mut self) -> Result<(), Trouble> {
-        let Some(id) = self.to_cancel.last().copied() else {
+        let Some((id, reason)) = self.to_cancel.last().cloned() else {
             return Ok(());
         };
         // Results on their way could put rows back: they are written first.
         if !self.outcomes.changes.is_empty() {
             self.write()?;
         }
-        let reason = self.closing_reason(id);
         let cancelled = transaction(
             self.owner,
             false,
             c"webhook leader: cancelling a queue",
-            || outbox::drop_queue(id, &reason, CANCEL_ROWS),
+            || {
+                outbox::drop_queue(id, 0, &reason, CANCEL_ROWS)
+                    + outbox::drop_queue(id, 1, &reason, CANCEL_ROWS)
+            },
         )?;
         if cancelled == 0 {
             self.to_cancel.pop();
@@ -152,15 +163,33 @@ impl Leader {
                 self.cursors.remove(&(id, class));
             }
             self.behind.remove(&id);
+            let (opened, rest) = std::mem::take(&mut self.deferred)
+                .into_iter()
+                .partition(|row| row.id == id);
+            self.deferred = rest;
+            self.configure(opened);
         }
         Ok(())
+    }
+
+    /// Takes over endpoints that are new or changed.
+    pub fn configure(&mut self, rows: Vec<EndpointRow>) {
+        let (later, now): (Vec<_>, Vec<_>) = rows
+            .into_iter()
+            .partition(|row| self.to_cancel.iter().any(|(id, _)| *id == row.id));
+        self.deferred
+            .retain(|old| !later.iter().any(|new| new.id == old.id));
+        self.deferred.extend(later);
+        let moved = self.configuration.apply(now);
+        self.follow_standing(moved);
     }
 
     /// Claims due pairs for endpoints that have room, and lets them wait for their turn.
     pub fn claim(&mut self) -> Result<(), Trouble> {
         let now = self.clock.now();
-        let claims = self.claims(now);
-        if claims.is_empty() {
+        let (pairs, bytes) = self.memory.claimable(self.settings.max_in_flight * 2);
+        let claims = self.claims(now, pairs);
+        if claims.is_empty() || bytes == 0 {
             return Ok(());
         }
         // A result on its way may change the very rows: written first, they are read as they are.
@@ -170,13 +199,13 @@ impl Leader {
         self.last_claim = now;
         let origin = self.origin;
         let (n, batch, incarnation) = (self.last_n + 1, self.last_batch + 1, self.incarnation);
-        let busy = &self.busy;
+        let memory = &self.memory;
         let (claimed, events, next, seal_keys) = transaction(
             self.owner,
             true,
             c"webhook leader: claiming due work",
             || {
-                let claimed = outbox::claim(&claims, now);
+                let claimed = within(outbox::claim(&claims, now), bytes);
                 let mut ids: Vec<EventId> = claimed.iter().map(|row| row.pair.event).collect();
                 ids.sort_unstable();
                 ids.dedup();
@@ -190,7 +219,7 @@ impl Leader {
                 let seal_keys = outbox::seal_keys();
                 let pairs: Vec<_> = claimed
                     .iter()
-                    .filter(|row| !busy.contains(&row.pair))
+                    .filter(|row| !memory.contains(row.pair))
                     .map(|row| (row.pair, row.attempt_count + 1))
                     .collect();
                 if !pairs.is_empty() {
@@ -201,7 +230,7 @@ impl Leader {
         )?;
         self.seal_keys.extend(seal_keys);
         self.move_on(&claims, &claimed, &next);
-        if claimed.iter().any(|row| !self.busy.contains(&row.pair)) {
+        if claimed.iter().any(|row| !self.memory.contains(row.pair)) {
             (self.last_n, self.last_batch) = (n, batch);
             self.batches.insert(batch, Batch { n, left: 1 });
             let events: HashMap<EventId, Row> =
@@ -232,11 +261,22 @@ impl Leader {
             })
     }
 
-    /// What to claim now, with the keysets to go on from.
-    fn claims(&self, now: i64) -> Vec<Claim> {
-        self.claimable(now)
-            .take(CLAIM_QUEUES)
-            .map(|(endpoint, class, room)| Claim {
+    /// Whether memory has room for claimed pairs.
+    pub fn may_claim(&self) -> bool {
+        let (pairs, bytes) = self.memory.claimable(self.settings.max_in_flight * 2);
+        pairs > 0 && bytes > 0
+    }
+
+    /// What to claim now, at most `pairs` in all, with the keysets to go on from.
+    fn claims(&self, now: i64, mut pairs: usize) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        for (endpoint, class, room) in self.claimable(now).take(CLAIM_QUEUES) {
+            let limit = room.min(pairs);
+            if limit == 0 {
+                break;
+            }
+            pairs -= limit;
+            claims.push(Claim {
                 endpoint,
                 class,
                 after: self
@@ -244,9 +284,10 @@ impl Leader {
                     .get(&(endpoint, class))
                     .cloned()
                     .unwrap_or_default(),
-                limit: i32::try_from(room).unwrap_or(1),
-            })
-            .collect()
+                limit: i32::try_from(limit).unwrap_or(1),
+            });
+        }
+        claims
     }
 
     /// Advances the keysets and learns when each queue has its next row.
@@ -275,10 +316,10 @@ impl Leader {
         &mut self,
         row: &Claimed,
         events: &HashMap<EventId, Row>,
-        messages: &mut HashMap<EventId, Arc<Message>>,
+        messages: &mut HashMap<(EventId, i16), Arc<Message>>,
         batch: i64,
     ) {
-        if self.busy.contains(&row.pair) {
+        if self.memory.contains(row.pair) {
             return;
         }
         let Some(endpoint) = self.configuration.endpoint(row.pair.endpoint) else {
@@ -303,6 +344,7 @@ impl Leader {
         if let Some(reason) = refusal {
             self.outcomes.changes.push(Change {
                 pair: row.pair,
+                batch,
                 revision: row.revision,
                 class: row.class,
                 series_start: row.series_start,
@@ -320,8 +362,9 @@ impl Leader {
         let Some(event) = events.get(&row.pair.event) else {
             return;
         };
+        // The priority of a type may have changed between the rows of one event.
         let message = messages
-            .entry(row.pair.event)
+            .entry((row.pair.event, row.class))
             .or_insert_with(|| Message::new(&event.event, row.class));
         let waiting = Waiting {
             pair: row.pair,
@@ -332,7 +375,8 @@ impl Leader {
             batch,
             due: Some(row.next_attempt_at),
         };
-        self.busy.insert(row.pair);
+        self.memory
+            .enter(row.pair, true, waiting.message.body.len());
         self.scheduler
             .push(row.pair.endpoint, &partner, cap, waiting, self.clock.now());
     }
@@ -378,6 +422,23 @@ impl Leader {
             self.crew.submit(job);
         }
     }
+}
+
+/// The claimed rows that fit into `bytes`, at least one; of a queue that is cut, nothing after the cut.
+fn within(claimed: Vec<Claimed>, bytes: usize) -> Vec<Claimed> {
+    let mut left = i64::try_from(bytes).unwrap_or(i64::MAX);
+    let mut cut: HashSet<Queue> = HashSet::new();
+    let mut kept = Vec::with_capacity(claimed.len());
+    for row in claimed {
+        let queue = (row.pair.endpoint, row.class);
+        if cut.contains(&queue) || (row.bytes > left && !kept.is_empty()) {
+            cut.insert(queue);
+            continue;
+        }
+        left -= row.bytes;
+        kept.push(row);
+    }
+    kept
 }
 
 /// Keysets after a claim, of those queues that gave fewer rows than asked.

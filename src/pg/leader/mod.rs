@@ -7,6 +7,7 @@
 
 mod configuration;
 mod dispatch;
+mod memory;
 mod pair;
 mod recording;
 mod recovery;
@@ -25,13 +26,14 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 
 use self::configuration::Configuration;
+use self::memory::Memory;
 use self::pair::{Flight, Waiting};
 use self::transaction::{Trouble, take_reload, terminating, transaction};
 use self::window::Window;
-use super::outbox::{self, Outcomes};
+use super::outbox::{self, EndpointRow, Outcomes};
 use super::settings::Settings;
 use super::wake::{Activity, Slot};
-use crate::rules::ids::{EndpointId, Pair};
+use crate::rules::ids::EndpointId;
 use crate::rules::scheduler::{Caps, Scheduler};
 use crate::wire::client::{Client, ClientSettings};
 use crate::wire::crew::Crew;
@@ -79,7 +81,7 @@ pub extern "C-unwind" fn webhook_outbox_leader(argument: pg_sys::Datum) {
         }
         Err(End::Failed(why)) => {
             slot.set_error(&why);
-            slot.set_activity(Activity::Stopped);
+            slot.set_activity(Activity::Failed);
             warning!("webhook leader ended: {why}");
             1
         }
@@ -127,8 +129,7 @@ struct Leader {
     scheduler: Scheduler<Waiting>,
     flights: HashMap<u64, Flight>,
     last_ticket: u64,
-    /// Every pair in memory: waiting or on the wire.
-    busy: HashSet<Pair>,
+    memory: Memory,
     crew: Crew,
     /// When each queue has its next row, and the same ordered by time.
     due: HashMap<Queue, i64>,
@@ -140,7 +141,9 @@ struct Leader {
     /// Endpoints with parked pairs: new ones queue behind them.
     behind: HashSet<EndpointId>,
     /// Closed endpoints whose queue is still to be cancelled.
-    to_cancel: Vec<EndpointId>,
+    to_cancel: Vec<(EndpointId, String)>,
+    /// Their changes, which take effect when that is done.
+    deferred: Vec<EndpointRow>,
     outcomes: Outcomes,
     /// Since when outcomes wait to be written.
     unwritten_since: Option<Instant>,
@@ -183,7 +186,7 @@ impl Leader {
             scheduler: Scheduler::new(caps(&settings)),
             flights: HashMap::new(),
             last_ticket: 0,
-            busy: HashSet::new(),
+            memory: Memory::default(),
             crew,
             due: HashMap::new(),
             due_order: BTreeSet::new(),
@@ -191,6 +194,7 @@ impl Leader {
             last_claim: 0,
             behind: HashSet::new(),
             to_cancel: Vec::new(),
+            deferred: Vec::new(),
             outcomes: Outcomes::default(),
             unwritten_since: None,
             rest_until: None,
@@ -211,18 +215,24 @@ impl Leader {
         self.slot.set_activity(Activity::Running);
         loop {
             let woken = self.slot.take_wake();
-            if terminating() || self.slot.held() {
+            if terminating() || self.slot.held() || super::wake::superseded() {
+                break;
+            }
+            if self.reload_if_asked() {
                 self.finish();
                 return Err(End::Asked);
             }
-            self.reload_if_asked();
             self.collect();
             self.park_slow();
             if woken {
                 self.look_soon = true;
             }
             if !self.resting() {
-                self.use_database()?;
+                match self.use_database() {
+                    // The signal cancelled a statement: what is in memory is put in order all the same.
+                    Err(End::Asked) => break,
+                    other => other?,
+                }
             }
             if self.settings.enabled {
                 self.dispatch();
@@ -230,6 +240,8 @@ impl Leader {
             self.publish();
             self.wait();
         }
+        self.finish();
+        Err(End::Asked)
     }
 
     /// Everything that reads or writes tables; the first trouble ends the round.
@@ -275,13 +287,16 @@ impl Leader {
             pg_sys::ResetLatch(pg_sys::MyLatch);
         }
         self.crew.clear_event();
+        // A cancel request has nothing to cancel here; outside a transaction it would end the process.
+        // SAFETY: a flag of this process.
+        unsafe { pg_sys::QueryCancelPending = 0 };
         pgrx::check_for_interrupts!();
     }
 
     /// How long nothing is to be done unless something happens.
     fn pause(&self) -> Duration {
         // Switched off or full, the poll waits: a configuration change or a finished request wakes us.
-        let mut pause = if self.settings.enabled && self.has_room() {
+        let mut pause = if self.settings.enabled && self.memory.has_room() {
             self.settings
                 .poll_interval
                 .saturating_sub(self.last_look.elapsed())
@@ -305,10 +320,10 @@ impl Leader {
             pause = pause.min(self.settings.first_pass_limit / 8);
         }
         let now = self.clock.now();
-        let work = (self.has_room() && (self.window.cur.is_some() || self.look_soon))
+        let work = (self.memory.has_room() && (self.window.cur.is_some() || self.look_soon))
             || !self.to_cancel.is_empty()
             || (self.requests_waiting && self.window.cur.is_none())
-            || self.claimable(now).next().is_some();
+            || (self.claimable(now).next().is_some() && self.may_claim());
         if work {
             return Duration::ZERO;
         }
@@ -320,10 +335,11 @@ impl Leader {
     }
 
     /// Reads the configuration file again when told to. Vetted addresses and pooled connections go
-    /// with the old client.
-    fn reload_if_asked(&mut self) {
+    /// with the old client. Says whether a new life must begin: another origin, or a database that is
+    /// not served any more.
+    fn reload_if_asked(&mut self) -> bool {
         if !take_reload() {
-            return;
+            return false;
         }
         // SAFETY: the main thread, outside any transaction.
         unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
@@ -339,6 +355,15 @@ impl Leader {
         self.scheduler.set_caps(caps(&settings));
         self.configuration.set_boundary(settings.boundary.clone());
         self.settings = settings;
+        let identity = transaction(self.owner, false, c"webhook leader: reloading", || {
+            // SAFETY: plain read of this process's state.
+            let database = outbox::database_name(unsafe { pg_sys::MyDatabaseId });
+            (
+                outbox::origin(),
+                super::settings::serves_database(&database),
+            )
+        });
+        identity.is_ok_and(|identity| identity != (self.origin, true))
     }
 
     /// Lets the view `stat_worker` see how things stand.
@@ -362,24 +387,20 @@ impl Leader {
             .store(count(self.batches.len()), Ordering::Relaxed);
     }
 
-    /// Whether the extension is still the one this life began with.
-    fn same_extension(&self) -> bool {
-        transaction(
-            self.owner,
-            false,
-            c"webhook leader: looking for the extension",
-            || session::extension_oid(),
-        )
-        .is_ok_and(|oid| oid == self.extension)
-    }
-
     /// What follows from a failed transaction: a rest and another try, or the end of this life.
     fn suffer(&mut self, trouble: &Trouble) -> Result<(), End> {
         if terminating() {
             return Err(End::Asked);
         }
-        if !self.same_extension() {
-            return Err(End::Absent);
+        match self.installed() {
+            // Whoever looks again finds out more.
+            Err(trouble) => return Err(End::Failed(trouble.text().to_owned())),
+            Ok(None) => return Err(End::Absent),
+            // Replaced or updated: the next life begins with what is there now.
+            Ok(Some(found)) if found != (self.extension, super::VERSION.to_owned()) => {
+                return Err(End::Asked);
+            }
+            Ok(Some(_)) => {}
         }
         self.slot.set_error(trouble.text());
         match trouble {
@@ -389,6 +410,15 @@ impl Leader {
             }
             Trouble::Lasting(text) => Err(End::Failed(text.clone())),
         }
+    }
+
+    fn installed(&self) -> Result<Option<(pg_sys::Oid, String)>, Trouble> {
+        transaction(
+            self.owner,
+            false,
+            c"webhook leader: looking for the extension",
+            outbox::installed,
+        )
     }
 
     /// Whether the database is left alone after passing trouble.

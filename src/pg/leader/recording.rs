@@ -1,5 +1,6 @@
 //! From outcomes to rows: verdicts, parking of what is too slow, and the writing of results.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,7 @@ impl Leader {
         let endpoint = waiting.pair.endpoint;
         let took = i64::try_from(begun.elapsed().as_micros()).unwrap_or(i64::MAX);
         self.scheduler.finished(endpoint, took, overdue);
-        self.busy.remove(&waiting.pair);
+        self.memory.leave(waiting.pair);
         let attempt_count = waiting.attempt_count + 1;
         let in_series = u32::try_from(attempt_count - waiting.series_start).unwrap_or(1);
         let verdict = judge(
@@ -54,6 +55,10 @@ impl Leader {
         );
         let (state, reason, next_attempt_at) = match verdict.next {
             Next::Delivered => ("delivered", None, None),
+            // Nobody waits for it any more: its queue was cancelled while it was on the wire.
+            Next::Retry { .. } if self.closed(endpoint) => {
+                ("cancelled", Some(self.closing_reason(endpoint)), None)
+            }
             Next::Retry { after } => {
                 let after = i64::try_from(after.as_micros()).unwrap_or(i64::MAX);
                 let at = self.stamp(self.clock.now().saturating_add(after));
@@ -62,9 +67,13 @@ impl Leader {
             Next::DeadAndDisable => {
                 self.outcomes.gone.push((endpoint.0, generation));
                 self.disable_now(endpoint, generation);
-                ("dead", Some("the receiver answered 410 Gone"), None)
+                (
+                    "dead",
+                    Some("the receiver answered 410 Gone".to_owned()),
+                    None,
+                )
             }
-            Next::Hold | Next::Dead => ("dead", Some(why_dead(verdict.category)), None),
+            Next::Hold | Next::Dead => ("dead", Some(why_dead(verdict.category).to_owned()), None),
         };
         let counter = if state == "delivered" {
             &self.slot.delivered
@@ -77,11 +86,12 @@ impl Leader {
         }
         self.outcomes.changes.push(Change {
             pair: waiting.pair,
+            batch: waiting.batch,
             revision: waiting.revision,
             class: waiting.message.class,
             series_start: waiting.series_start,
             state,
-            reason: reason.map(str::to_owned),
+            reason,
             attempt_count,
             attempt: Some(attempted(outcome, verdict.category, waiting.message.digest)),
             next_attempt_at,
@@ -169,10 +179,12 @@ impl Leader {
             let old = std::mem::replace(&mut waiting.batch, batch);
             listed.push((waiting.pair, waiting.attempt_count + 1));
             left += 1;
+            self.memory.outlasted(waiting.pair);
             if waiting.due.is_none() {
                 waiting.due = Some(at);
                 self.outcomes.changes.push(Change {
                     pair: waiting.pair,
+                    batch,
                     revision: waiting.revision,
                     class: waiting.message.class,
                     series_start: waiting.series_start,
@@ -232,13 +244,18 @@ impl Leader {
             return Err(trouble);
         }
         self.slot.set_error(trouble.text());
-        self.write_in_halves(&outcomes.changes)?;
+        let mut failed = HashSet::new();
+        self.write_in_halves(&outcomes.changes, &mut failed)?;
         // Batches of rows that could not be stored stay open: the next life takes them up again.
-        let rest = Outcomes {
+        let mut rest = Outcomes {
             changes: Vec::new(),
             ..outcomes
         };
-        self.write_once(&rest)
+        rest.closed.retain(|batch| !failed.contains(batch));
+        self.write_once(&rest).map_err(|trouble| {
+            // Half of it is written: a new life tells what is not.
+            Trouble::Lasting(trouble.text().to_owned())
+        })
     }
 
     fn write_once(&mut self, outcomes: &Outcomes) -> Result<(), Trouble> {
@@ -260,17 +277,24 @@ impl Leader {
     /// Whether this is still the extension, and the newest life of its leader.
     fn same_life(&self) -> bool {
         let incarnation = self.incarnation;
-        self.same_extension()
-            && transaction(
-                self.owner,
-                false,
-                c"webhook leader: checking its life",
-                || outbox::highest_incarnation() == incarnation,
-            )
-            .unwrap_or(false)
+        let expected = (self.extension, crate::pg::VERSION.to_owned());
+        transaction(
+            self.owner,
+            false,
+            c"webhook leader: checking its life",
+            || {
+                outbox::installed() == Some(expected)
+                    && outbox::highest_incarnation() == incarnation
+            },
+        )
+        .unwrap_or(false)
     }
 
-    fn write_in_halves(&mut self, changes: &[Change]) -> Result<(), Trouble> {
+    fn write_in_halves(
+        &mut self,
+        changes: &[Change],
+        failed: &mut HashSet<i64>,
+    ) -> Result<(), Trouble> {
         if changes.is_empty() {
             return Ok(());
         }
@@ -284,6 +308,7 @@ impl Leader {
             Err(Trouble::Passing(text)) => Err(Trouble::Lasting(text)),
             Err(trouble) => {
                 if let [change] = changes {
+                    failed.insert(change.batch);
                     self.slot.set_error(trouble.text());
                     warning!(
                         "webhook leader could not record delivery {}: {}",
@@ -293,8 +318,8 @@ impl Leader {
                     return Ok(());
                 }
                 let (left, right) = changes.split_at(changes.len() / 2);
-                self.write_in_halves(left)?;
-                self.write_in_halves(right)
+                self.write_in_halves(left, failed)?;
+                self.write_in_halves(right, failed)
             }
         }
     }
@@ -315,19 +340,28 @@ impl Leader {
         while !self.flights.is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
             self.collect();
+            // A crash may still come; what fails now is tried again below.
+            let _ = self.write_if_due();
         }
         let on_wire: Vec<u64> = self.flights.keys().copied().collect();
         if !on_wire.is_empty() {
             self.park_on_wire(&on_wire);
         }
-        if Instant::now() < longest
-            && self.unwritten_since.is_some()
-            && let Err(trouble) = self.write()
-        {
-            warning!(
-                "webhook leader could not record its last results: {}",
-                trouble.text()
-            );
+        while self.unwritten_since.is_some() {
+            match self.write() {
+                Ok(()) => {}
+                // A lock, or one more signal that cancelled the statement.
+                Err(Trouble::Passing(_)) if Instant::now() < longest => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(trouble) => {
+                    warning!(
+                        "webhook leader could not record its last results: {}",
+                        trouble.text()
+                    );
+                    return;
+                }
+            }
         }
     }
 }

@@ -4,16 +4,20 @@
 //! sent. Each gets a numbered attempt of category `lost` and is sent again; the receiver recognises
 //! the event id.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+
+use pgrx::pg_sys;
 
 use super::Leader;
 use super::transaction::{Trouble, transaction};
 use super::window::Window;
 use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, Attempted, Change, Outcomes, Position};
-use crate::rules::delivery::Category;
+use crate::rules::delivery::{Category, State};
 use crate::rules::ids::Pair;
 
+/// No wait is longer than this, so a stamp farther ahead was written by a wrong clock.
+const FARTHEST: i64 = 31 * 86_400_000_000;
 /// Events of a doubtful batch read at a time.
 const CHUNK: i32 = 500;
 const CHUNK_BYTES: i64 = 8 << 20;
@@ -36,13 +40,12 @@ impl Leader {
             },
         )?;
         self.seal_keys.extend(seal_keys);
+        let latest = self.clock.now() + FARTHEST;
         self.configuration.apply_types(types);
         self.configuration.apply(endpoints);
         for next in due {
             self.behind.insert(next.endpoint);
-            // A stamp far in the future would postpone for years what a wrong clock once wrote.
-            let at = next.at.min(self.clock.now() + 31 * 86_400_000_000);
-            self.note_due((next.endpoint, next.class), at);
+            self.note_due((next.endpoint, next.class), next.at.min(latest));
         }
         self.place(&ledger);
         self.incarnation = ledger.iter().map(|row| row.incarnation).max().unwrap_or(0) + 1;
@@ -52,8 +55,16 @@ impl Leader {
             .incarnation
             .store(incarnation, std::sync::atomic::Ordering::Relaxed);
         transaction(self.owner, false, c"webhook leader: beginning", || {
+            outbox::clamp_due(latest);
             outbox::start_life(n, incarnation);
         })?;
+        // What the last life read may not have been on disk yet, and is about to be sent.
+        // SAFETY: the main thread, outside any transaction.
+        unsafe { pgrx::pg_sys::XLogFlush(pgrx::pg_sys::GetXLogInsertRecPtr()) };
+        // Nothing is sent before it is durable: what the last life read, and this one goes on with,
+        // may have been committed asynchronously and be flushed by nobody yet.
+        // SAFETY: the main thread, outside any transaction; the end of this process's last commit.
+        unsafe { pg_sys::XLogFlush(pg_sys::XactLastCommitEnd) };
         for batch in in_doubt(&ledger) {
             match batch.kind.as_str() {
                 "window" => self.resolve_window(batch)?,
@@ -61,17 +72,13 @@ impl Leader {
             }
         }
         // Queues of endpoints that closed while nobody looked.
-        let closed: Vec<_> = self
-            .due
-            .keys()
-            .map(|queue| queue.0)
-            .filter(|id| {
-                self.configuration.endpoint(*id).is_some_and(|endpoint| {
-                    endpoint.standing == super::configuration::Standing::Closed
-                })
-            })
-            .collect();
-        self.to_cancel.extend(closed);
+        let mut closed: Vec<_> = self.due.keys().map(|queue| queue.0).collect();
+        closed.sort_unstable();
+        closed.dedup();
+        closed.retain(|id| self.closed(*id));
+        for id in closed {
+            self.close_endpoint(id);
+        }
         Ok(())
     }
 
@@ -123,14 +130,18 @@ impl Leader {
                         let from = after.clone().max((prev.xmax(), String::new()));
                         rows = outbox::read_new(origin, cur, &from, CHUNK, CHUNK_BYTES);
                     }
-                    rows.retain(|row| (row.xid, row.event.id.to_string()) <= batch.to);
+                    rows.retain(|seen| seen.place <= batch.to);
                     rows
                 },
             )?;
             let Some(last) = rows.last() else { break };
-            after = (last.xid, last.event.id.to_string());
+            after = last.place.clone();
             let mut pairs = Vec::new();
-            for row in rows.iter().filter(|row| !row.expunged && self.sealed(row)) {
+            let sound = rows
+                .iter()
+                .filter_map(|seen| seen.row.as_ref())
+                .filter(|row| !row.expunged && self.sealed(row));
+            for row in sound {
                 let class = self.configuration.class(&row.event.kind);
                 for endpoint in self.configuration.matches(&row.event, row.xid) {
                     let event = row.event.id;
@@ -148,24 +159,23 @@ impl Leader {
     /// Pairs without a delivery row get their first attempt, lost.
     fn lose_unknown(&mut self, pairs: &[(Pair, i16)]) -> Result<(), Trouble> {
         let keys: Vec<Pair> = pairs.iter().map(|(pair, _)| *pair).collect();
-        let known: HashSet<Pair> = transaction(
+        let known = transaction(
             self.owner,
             false,
             c"webhook leader: reading deliveries",
             || outbox::known_pairs(&keys),
-        )?
-        .into_iter()
-        .map(|(pair, _, _)| pair)
-        .collect();
-        let lost: Vec<(Pair, i16, i32, i32, Option<i64>)> = pairs
+        )?;
+        let at = self.stamp(self.clock.now());
+        let changes = pairs
             .iter()
-            .filter(|(pair, _)| !known.contains(pair))
-            .map(|(pair, class)| (*pair, *class, 1, 0, None))
+            .filter(|(pair, _)| !known.contains_key(pair))
+            .map(|(pair, class)| self.lost(*pair, *class, 1, 0, at, None))
             .collect();
-        self.lose(&lost)
+        self.lose(changes, at)
     }
 
-    /// Pairs of a claim whose attempt was not recorded get it, lost.
+    /// Pairs of a claim whose attempt was not recorded get it, lost. One that was cancelled meanwhile
+    /// stays so, but the attempt that may have been made is told.
     fn resolve_claim(&mut self, batch: &Position) -> Result<(), Trouble> {
         let keys: Vec<Pair> = batch.pairs.iter().map(|(pair, _)| *pair).collect();
         let (known, waiting) = transaction(
@@ -174,42 +184,69 @@ impl Leader {
             c"webhook leader: reading deliveries",
             || (outbox::known_pairs(&keys), outbox::due_rows(&keys)),
         )?;
-        let known: HashMap<Pair, (i32, i32)> = known
-            .into_iter()
-            .map(|(pair, attempts, series)| (pair, (attempts, series)))
-            .collect();
-        let lost: Vec<_> = batch
-            .pairs
-            .iter()
-            .filter_map(|(pair, attempt)| {
-                let (attempts, series) = known.get(pair)?;
-                let (class, at) = waiting.get(pair)?;
-                (*attempts == attempt - 1).then_some((*pair, *class, *attempt, *series, Some(*at)))
-            })
-            .collect();
-        self.lose(&lost)?;
+        let at = self.stamp(self.clock.now());
+        let mut changes = Vec::new();
+        for (pair, attempt) in &batch.pairs {
+            let Some(known) = known.get(pair) else {
+                continue;
+            };
+            if known.attempt_count != attempt - 1 {
+                continue;
+            }
+            if let Some((class, due)) = waiting.get(pair) {
+                changes.push(self.lost(
+                    *pair,
+                    *class,
+                    *attempt,
+                    known.series_start,
+                    at,
+                    Some(*due),
+                ));
+            } else if let Ok(state) = known.state.parse::<State>() {
+                changes.push(Change {
+                    state: state.as_str(),
+                    reason: known.reason.clone(),
+                    next_attempt_at: None,
+                    ..self.lost(*pair, 1, *attempt, known.series_start, at, Some(at))
+                });
+            }
+        }
+        self.lose(changes, at)?;
         self.close(batch.batch)
     }
 
-    fn lose(&mut self, lost: &[(Pair, i16, i32, i32, Option<i64>)]) -> Result<(), Trouble> {
-        let at = self.stamp(self.clock.now());
-        let changes = lost
+    fn lost(
+        &self,
+        pair: Pair,
+        class: i16,
+        attempt: i32,
+        series_start: i32,
+        at: i64,
+        due: Option<i64>,
+    ) -> Change {
+        Change {
+            pair,
+            batch: 0,
+            revision: self
+                .configuration
+                .endpoint(pair.endpoint)
+                .map_or(1, |endpoint| endpoint.revision),
+            class,
+            series_start,
+            state: "retrying",
+            reason: None,
+            attempt_count: attempt,
+            attempt: Some(lost_attempt()),
+            next_attempt_at: Some(at),
+            due,
+        }
+    }
+
+    fn lose(&mut self, changes: Vec<Change>, at: i64) -> Result<(), Trouble> {
+        let queues: Vec<_> = changes
             .iter()
-            .map(|(pair, class, attempt, series, due)| Change {
-                pair: *pair,
-                revision: self
-                    .configuration
-                    .endpoint(pair.endpoint)
-                    .map_or(1, |endpoint| endpoint.revision),
-                class: *class,
-                series_start: *series,
-                state: "retrying",
-                reason: None,
-                attempt_count: *attempt,
-                attempt: Some(lost_attempt()),
-                next_attempt_at: Some(at),
-                due: *due,
-            })
+            .filter(|change| change.next_attempt_at.is_some())
+            .map(|change| (change.pair.endpoint, change.class))
             .collect();
         let outcomes = Outcomes {
             changes,
@@ -225,12 +262,12 @@ impl Leader {
             },
         )?;
         self.slot.lost.fetch_add(
-            u64::try_from(lost.len()).unwrap_or(0),
+            u64::try_from(outcomes.changes.len()).unwrap_or(0),
             std::sync::atomic::Ordering::Relaxed,
         );
-        for (pair, class, ..) in lost {
-            self.behind.insert(pair.endpoint);
-            self.note_due((pair.endpoint, *class), at);
+        for queue in queues {
+            self.behind.insert(queue.0);
+            self.note_due(queue, at);
         }
         Ok(())
     }

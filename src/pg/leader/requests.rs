@@ -56,6 +56,15 @@ impl Leader {
         )?;
         self.requests_waiting = requests.len() == usize::try_from(ROUND).unwrap_or(0);
         for (request, pairs, event) in requests {
+            // Committed after the window was taken: its first pass is still to come.
+            let unread = event
+                .as_ref()
+                .zip(self.window.prev.as_ref())
+                .is_some_and(|(event, prev)| !prev.sees(event.xid));
+            if unread {
+                self.look_soon = true;
+                continue;
+            }
             let plan = self.plan(&request, &pairs, event.as_ref());
             self.carry_out(&plan)?;
         }
@@ -96,7 +105,7 @@ impl Leader {
                 continue;
             }
             // A pair that is on the wire or waits in memory is being sent anyway.
-            if self.busy.contains(known) {
+            if self.memory.contains(*known) {
                 under_way += 1;
                 continue;
             }
@@ -111,7 +120,7 @@ impl Leader {
                 endpoint,
             };
             let known = pairs.contains(&pair);
-            if !known && self.busy.contains(&pair) {
+            if !known && self.memory.contains(pair) {
                 under_way += 1;
             } else if !known {
                 if !self.configuration.admits(&row.event, endpoint) {
@@ -127,9 +136,9 @@ impl Leader {
         } else {
             // First-pass pairs have no row yet, but they are being sent.
             let unrecorded = self
-                .busy
-                .iter()
-                .filter(|pair| pair.event == row.event.id && !pairs.contains(pair))
+                .memory
+                .of_event(row.event.id)
+                .filter(|pair| !pairs.contains(pair))
                 .count();
             under_way += unrecorded;
         }

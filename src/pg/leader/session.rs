@@ -8,7 +8,7 @@ use pgrx::prelude::*;
 
 use super::End;
 use super::transaction::{terminating, transaction};
-use crate::pg::wake::{Activity, Slot};
+use crate::pg::wake::{Activity, Slot, superseded};
 use crate::pg::{VERSION, outbox, settings};
 
 /// First key of the advisory lock that a leader holds for as long as it lives ("whob").
@@ -17,7 +17,7 @@ const LOCK_CLASS: i32 = 0x7768_6f62;
 /// What autovacuum overrides for itself, and for the same reason: ALTER DATABASE and ALTER ROLE
 /// settings apply to background workers too. The planner settings keep the hot statements on their
 /// indexes when statistics of a momentarily empty table mislead it.
-const SETTINGS: [(&CStr, &CStr); 21] = [
+const SETTINGS: &[(&CStr, &CStr)] = &[
     (c"application_name", c"webhook_outbox leader"),
     (c"search_path", c"pg_catalog"),
     (c"statement_timeout", c"0"),
@@ -27,6 +27,7 @@ const SETTINGS: [(&CStr, &CStr); 21] = [
     (c"default_transaction_isolation", c"read committed"),
     (c"default_transaction_deferrable", c"off"),
     (c"session_replication_role", c"origin"),
+    (c"row_security", c"off"),
     (c"zero_damaged_pages", c"off"),
     (c"synchronous_commit", c"off"),
     (c"TimeZone", c"UTC"),
@@ -39,6 +40,8 @@ const SETTINGS: [(&CStr, &CStr); 21] = [
     (c"enable_seqscan", c"off"),
     (c"enable_hashjoin", c"off"),
     (c"enable_mergejoin", c"off"),
+    #[cfg(any(feature = "pg17", feature = "pg18"))]
+    (c"transaction_timeout", c"0"),
 ];
 
 /// Connects, takes the lock and finds the extension; returns its owner and OID.
@@ -59,9 +62,11 @@ pub fn enter(
         }
     }
     loop {
-        if terminating() || slot.held() {
+        if terminating() || slot.held() || superseded() {
             return Err(End::Asked);
         }
+        // Lowered before looking: whoever commits after this look raises it again.
+        slot.take_wake();
         // SAFETY: plain read of this process's user.
         let user = unsafe { pg_sys::GetUserId() };
         let found = transaction(
@@ -73,7 +78,8 @@ pub fn enter(
                     extension_oid(),
                     outbox::owner(),
                     outbox::extension_version(),
-                    settings::serves_database(&outbox::database_name(database)),
+                    settings::serves_database(&outbox::database_name(database))
+                        && !outbox::is_template(database),
                 )
             },
         )

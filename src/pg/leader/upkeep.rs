@@ -45,7 +45,8 @@ impl Leader {
             self.trim()?;
         }
         let idle = self.flights.is_empty() && self.scheduler.waiting() == 0;
-        if idle
+        // Tomorrow's partitions cannot wait for a quiet moment: once the day has begun it is too late.
+        if (idle || self.upkeep.next_day <= today() + 2)
             // Until an event of this database was read it may be a copy that is still being restored,
             // and the restore brings partitions of its own.
             && self.last_pos > 0

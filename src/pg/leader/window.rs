@@ -3,26 +3,23 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pgrx::pg_sys;
+use pgrx::{error, pg_sys};
 use sha2::{Digest, Sha256};
 
 use super::configuration::Standing;
 use super::pair::{Message, Waiting};
 use super::transaction::{Trouble, transaction};
 use super::{Batch, Leader};
+use crate::pg::VERSION;
 use crate::pg::emit::now_micros;
-use crate::pg::outbox::{self, Change, EndpointRow, Opening, Row};
+use crate::pg::outbox::{self, Change, EndpointRow, Opening, Row, Seen};
 use crate::rules::envelope;
-use crate::rules::ids::{EndpointId, EventId, Pair};
+use crate::rules::ids::{EndpointId, Pair};
 use crate::rules::snapshot::Snapshot;
 
 /// Events and bytes read into one batch at most.
 const BATCH_EVENTS: i32 = 500;
 const BATCH_BYTES: i64 = 8 << 20;
-/// Pairs in memory beyond which no batch is opened.
-const MAX_PAIRS: usize = 8_192;
-/// Bytes of messages are bounded by pairs and batches; batches open at the same time at most.
-const MAX_BATCHES: usize = 64;
 
 /// How far the feed follows an event whose id lies ahead of this machine's clock.
 const MAX_AHEAD_MS: u64 = 5_000;
@@ -46,21 +43,16 @@ struct Read {
     endpoints: Vec<EndpointRow>,
     types: Vec<(String, i16)>,
     seal_keys: Vec<(i64, Vec<u8>)>,
-    rows: Vec<Row>,
+    rows: Vec<Seen>,
     /// The window holds no more.
     exhausted: bool,
 }
 
 impl Leader {
-    /// Whether memory has room for another batch.
-    pub fn has_room(&self) -> bool {
-        self.busy.len() < MAX_PAIRS && self.batches.len() < MAX_BATCHES
-    }
-
     /// Opens a window when somebody committed or when it is time to poll, and reads one batch of it.
     pub fn look(&mut self) -> Result<(), Trouble> {
         let due = self.last_look.elapsed() >= self.settings.poll_interval;
-        if !self.has_room() || !(self.look_soon || due || self.window.cur.is_some()) {
+        if !self.memory.has_room() || !(self.look_soon || due || self.window.cur.is_some()) {
             return Ok(());
         }
         self.last_look = Instant::now();
@@ -85,6 +77,7 @@ impl Leader {
             self.window.after.clone(),
         );
         let origin = self.origin;
+        let expected = (self.extension, VERSION.to_owned());
         transaction(
             self.owner,
             true,
@@ -110,6 +103,9 @@ impl Leader {
                         // Every commit visible in `cur` was inserted into the WAL before this.
                         // SAFETY: plain read of shared state.
                         let flush = unsafe { pg_sys::GetXLogInsertRecPtr() };
+                        if outbox::installed() != Some(expected) {
+                            error!("the extension was replaced");
+                        }
                         read.endpoints = outbox::changed_endpoints(Some(&prev));
                         read.types = outbox::changed_event_types(Some(&prev));
                         read.opened = Some((cur.clone(), flush));
@@ -148,12 +144,11 @@ impl Leader {
             // Requests are looked for when something was committed, like events.
             self.requests_waiting = true;
             self.configuration.apply_types(read.types);
-            let moved = self.configuration.apply(read.endpoints);
-            self.follow_standing(moved);
+            self.configure(read.endpoints);
         }
         self.seal_keys.extend(read.seal_keys);
         if !read.rows.is_empty() {
-            self.open(read.rows)?;
+            self.open(&read.rows)?;
         }
         if read.exhausted {
             self.window.prev = self.window.cur.take();
@@ -163,12 +158,12 @@ impl Leader {
     }
 
     /// Opens a batch: feed and ledger first, then its pairs wait for their turn.
-    fn open(&mut self, rows: Vec<Row>) -> Result<(), Trouble> {
+    fn open(&mut self, rows: &[Seen]) -> Result<(), Trouble> {
         let Some(last) = rows.last() else {
             return Ok(());
         };
-        let to = (last.xid, last.event.id.to_string());
-        let (sound, fenced) = self.sort_out(&rows);
+        let to = last.place.clone();
+        let (sound, fenced) = self.sort_out(rows);
         let batch = self.last_batch + 1;
         let n = self.last_n + 1;
         let pos = self.next_position(&sound);
@@ -230,14 +225,13 @@ impl Leader {
     }
 
     /// Separates rows that are what emit wrote from those that are not.
-    fn sort_out<'a>(&self, rows: &'a [Row]) -> (Vec<&'a Row>, Vec<EventId>) {
-        let mut sound = Vec::with_capacity(rows.len());
+    fn sort_out<'a>(&self, seen: &'a [Seen]) -> (Vec<&'a Row>, Vec<String>) {
+        let mut sound = Vec::with_capacity(seen.len());
         let mut fenced = Vec::new();
-        for row in rows {
-            if self.sealed(row) {
-                sound.push(row);
-            } else {
-                fenced.push(row.event.id);
+        for seen in seen {
+            match &seen.row {
+                Some(row) if self.sealed(row) => sound.push(row),
+                _ => fenced.push(seen.place.1.clone()),
             }
         }
         (sound, fenced)
@@ -302,7 +296,7 @@ impl Leader {
             self.park(waiting);
             return;
         }
-        self.busy.insert(pair);
+        self.memory.enter(pair, false, waiting.message.body.len());
         let (partner, cap) = (endpoint.partner_id.clone(), endpoint.cap);
         self.scheduler
             .push(pair.endpoint, &partner, cap, waiting, self.clock.now());
@@ -313,9 +307,10 @@ impl Leader {
         let at = self.stamp(self.clock.now());
         self.behind.insert(waiting.pair.endpoint);
         self.note_due((waiting.pair.endpoint, waiting.message.class), at);
-        self.busy.remove(&waiting.pair);
+        self.memory.leave(waiting.pair);
         self.outcomes.changes.push(Change {
             pair: waiting.pair,
+            batch: waiting.batch,
             revision: waiting.revision,
             class: waiting.message.class,
             series_start: waiting.series_start,
@@ -331,8 +326,9 @@ impl Leader {
     }
 }
 
-fn size(rows: &[Row]) -> i64 {
+fn size(rows: &[Seen]) -> i64 {
     rows.iter()
+        .filter_map(|seen| seen.row.as_ref())
         .map(|row| i64::try_from(row.event.data.len()).unwrap_or(i64::MAX))
         .sum()
 }

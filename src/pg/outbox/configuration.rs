@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use pgrx::prelude::*;
 
-use super::statement::{run, statement};
+use super::statement::{select, statement};
 use super::unix_micros;
 use crate::rules::ids::EndpointId;
 use crate::rules::signing::{Secret, SigningKey};
@@ -101,10 +101,10 @@ pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
         .collect::<Vec<_>>()
     };
     let mut endpoints = match prev {
-        None => run(&ALL_ENDPOINTS, &[], read),
+        None => select(&ALL_ENDPOINTS, &[], read),
         Some(prev) => {
             let (xmax, running) = since(prev);
-            run(
+            select(
                 &CHANGED_ENDPOINTS,
                 &[xmax.as_str().into(), running.as_str().into()],
                 read,
@@ -122,7 +122,7 @@ pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
 }
 
 fn keys(endpoints: Vec<i64>) -> HashMap<i64, Vec<(SigningKey, Option<i64>)>> {
-    run(&KEYS, &[endpoints.into()], |rows| {
+    select(&KEYS, &[endpoints.into()], |rows| {
         let mut keys: HashMap<i64, Vec<(SigningKey, Option<i64>)>> = HashMap::new();
         for row in rows {
             let read = || {
@@ -159,10 +159,10 @@ pub fn changed_event_types(prev: Option<&Snapshot>) -> Vec<(String, i16)> {
         .collect::<Vec<_>>()
     };
     match prev {
-        None => run(&ALL_TYPES, &[], read),
+        None => select(&ALL_TYPES, &[], read),
         Some(prev) => {
             let (xmax, running) = since(prev);
-            run(
+            select(
                 &CHANGED_TYPES,
                 &[xmax.as_str().into(), running.as_str().into()],
                 read,

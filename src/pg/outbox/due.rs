@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use pgrx::prelude::*;
 
-use super::statement::{run, statement};
+use super::statement::{run, select, statement};
 use super::{timestamp, unix_micros};
 use crate::rules::ids::{EndpointId, EventId, Pair};
 
@@ -29,6 +29,8 @@ pub struct Claimed {
     pub attempt_count: i32,
     pub series_start: i32,
     pub revision: i32,
+    /// Bytes of the event's payload.
+    pub bytes: i64,
 }
 
 /// The next row of an endpoint and class.
@@ -40,7 +42,7 @@ pub struct NextDue {
 
 statement!(CLAIM, [Vec<i64>, Vec<i16>, Vec<TimestampWithTimeZone>, Vec<&str>, Vec<i32>, TimestampWithTimeZone],
     "select d.event_id, d.endpoint_id, d.class, d.next_attempt_at, d.attempt_count, d.series_start,
-            coalesce(x.revision, 1)
+            coalesce(x.revision, 1), coalesce(pg_catalog.octet_length(e.body), 0)::bigint
        from unnest($1, $2, $3, $4, $5) as c (endpoint, class, at, event, k)
       cross join lateral (
         select w.*
@@ -52,7 +54,8 @@ statement!(CLAIM, [Vec<i64>, Vec<i16>, Vec<TimestampWithTimeZone>, Vec<&str>, Ve
            and w.next_attempt_at <= $6
          order by w.next_attempt_at, w.event_id
          limit c.k) as d
-       left join webhook._delivery as x on x.event_id = d.event_id and x.endpoint_id = d.endpoint_id");
+       left join webhook._delivery as x on x.event_id = d.event_id and x.endpoint_id = d.endpoint_id
+       left join webhook._event as e on e.event_id = d.event_id");
 
 statement!(NEXT, [Vec<i64>, Vec<i16>, Vec<TimestampWithTimeZone>, Vec<&str>],
     "select c.endpoint, c.class, d.next_attempt_at
@@ -88,17 +91,39 @@ statement!(ROWS, [Vec<&str>, Vec<i64>],
        from unnest($1, $2) as r (event, endpoint)
        join webhook._due as d on d.event_id = r.event and d.endpoint_id = r.endpoint");
 
-statement!(CANCEL, [i64, &str, i32],
+// A stamp far ahead is what a wrong clock once wrote; it must not postpone anything for years.
+statement!(
+    CLAMP,
+    [TimestampWithTimeZone],
+    "update webhook._due as d
+        set next_attempt_at = $1
+       from webhook._endpoint as p
+      cross join (values (0::smallint), (1::smallint)) as k (class)
+      where d.endpoint_id = p.endpoint_id
+        and d.class = k.class
+        and d.hold = 0
+        and d.next_attempt_at > $1"
+);
+
+statement!(
+    CANCEL,
+    [i64, &str, i32, i16],
     "with gone as (
        delete from webhook._due as d
         where (d.event_id, d.endpoint_id) in (
-              select w.event_id, w.endpoint_id from webhook._due as w where w.endpoint_id = $1 limit $3)
+              select w.event_id, w.endpoint_id
+                from webhook._due as w
+               where w.endpoint_id = $1
+                 and w.class = $4
+                 and w.hold = 0
+               limit $3)
        returning d.event_id, d.endpoint_id)
      update webhook._delivery as x
         set state = 'cancelled', reason = $2, next_attempt_at = null
        from gone
       where x.event_id = gone.event_id
-        and x.endpoint_id = gone.endpoint_id");
+        and x.endpoint_id = gone.endpoint_id"
+);
 
 /// Claims what is due by `now`, at most `limit` rows per endpoint and class.
 pub fn claim(claims: &[Claim], now: i64) -> Vec<Claimed> {
@@ -110,7 +135,7 @@ pub fn claim(claims: &[Claim], now: i64) -> Vec<Claimed> {
         .collect();
     let events: Vec<&str> = claims.iter().map(|claim| claim.after.1.as_str()).collect();
     let limits: Vec<i32> = claims.iter().map(|claim| claim.limit).collect();
-    run(
+    select(
         &CLAIM,
         &[
             endpoints.into(),
@@ -135,6 +160,7 @@ pub fn claim(claims: &[Claim], now: i64) -> Vec<Claimed> {
                     attempt_count: row.get::<i32>(5).ok().flatten()?,
                     series_start: row.get::<i32>(6).ok().flatten()?,
                     revision: row.get::<i32>(7).ok().flatten()?,
+                    bytes: row.get::<i64>(8).ok().flatten()?,
                 })
             })
             .collect()
@@ -151,7 +177,7 @@ pub fn next_due(claims: &[Claim]) -> Vec<NextDue> {
         .map(|claim| timestamp(claim.after.0))
         .collect();
     let events: Vec<&str> = claims.iter().map(|claim| claim.after.1.as_str()).collect();
-    run(
+    select(
         &NEXT,
         &[
             endpoints.into(),
@@ -165,7 +191,7 @@ pub fn next_due(claims: &[Claim]) -> Vec<NextDue> {
 
 /// Every endpoint and class that has rows, with the time of its first; read once per life.
 pub fn due_endpoints() -> Vec<NextDue> {
-    run(&START, &[], read_next)
+    select(&START, &[], read_next)
 }
 
 fn read_next(rows: pgrx::spi::SpiTupleTable<'_>) -> Vec<NextDue> {
@@ -184,7 +210,7 @@ pub fn due_rows(pairs: &[Pair]) -> HashMap<Pair, (i16, i64)> {
     let ids: Vec<String> = pairs.iter().map(|pair| pair.event.to_string()).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let endpoints: Vec<i64> = pairs.iter().map(|pair| pair.endpoint.0).collect();
-    run(&ROWS, &[ids.into(), endpoints.into()], |rows| {
+    select(&ROWS, &[ids.into(), endpoints.into()], |rows| {
         rows.filter_map(|row| {
             let event: EventId = row.get::<String>(1).ok().flatten()?.parse().ok()?;
             let endpoint = EndpointId(row.get::<i64>(2).ok().flatten()?);
@@ -200,11 +226,16 @@ pub fn due_rows(pairs: &[Pair]) -> HashMap<Pair, (i16, i64)> {
     })
 }
 
-/// Cancels up to `limit` queued deliveries of an endpoint; returns how many.
-pub fn drop_queue(endpoint: EndpointId, reason: &str, limit: i32) -> i32 {
+/// Brings stamps later than `latest` back to it.
+pub fn clamp_due(latest: i64) {
+    run(&CLAMP, &[timestamp(latest).into()], |_| ());
+}
+
+/// Cancels up to `limit` queued deliveries of an endpoint and class; returns how many.
+pub fn drop_queue(endpoint: EndpointId, class: i16, reason: &str, limit: i32) -> i32 {
     run(
         &CANCEL,
-        &[endpoint.0.into(), reason.into(), limit.into()],
+        &[endpoint.0.into(), reason.into(), limit.into(), class.into()],
         |rows| i32::try_from(rows.len()).unwrap_or(i32::MAX),
     )
 }

@@ -20,7 +20,9 @@ use pgrx::prelude::*;
 use sha2::{Digest, Sha256};
 
 pub use configuration::{EndpointRow, changed_endpoints, changed_event_types};
-pub use due::{Claim, Claimed, NextDue, claim, drop_queue, due_endpoints, due_rows, next_due};
+pub use due::{
+    Claim, Claimed, NextDue, claim, clamp_due, drop_queue, due_endpoints, due_rows, next_due,
+};
 pub use emitting::{Sealing, claim_key, insert_event};
 pub use requests::{
     Request, finish_request, new_pair, new_series, pairs_of_event, pending_requests,
@@ -28,7 +30,8 @@ pub use requests::{
 pub use results::{Attempted, Change, Excerpt, Outcomes, open_claim, record};
 pub use upkeep::{Position, add_partition, highest_incarnation, ledger, start_life, trim_ledger};
 pub use window::{
-    Opening, Row, events_by_id, known_pairs, open_batch, read_late, read_new, seal_keys, snapshot,
+    Opening, Row, Seen, events_by_id, known_pairs, open_batch, read_late, read_new, seal_keys,
+    snapshot,
 };
 
 use super::settings;
@@ -133,19 +136,43 @@ pub fn database_name(oid: pg_sys::Oid) -> String {
     }
 }
 
+/// Whether a database is a template: it must stay without connections, or nothing could be made of it.
+pub fn is_template(oid: pg_sys::Oid) -> bool {
+    // SAFETY: a syscache look-up that is released before returning.
+    unsafe {
+        let tuple = pg_sys::SearchSysCache1(
+            pg_sys::SysCacheIdentifier::DATABASEOID as i32,
+            pg_sys::Datum::from(oid),
+        );
+        if tuple.is_null() {
+            return false;
+        }
+        let row = pg_sys::heap_tuple_get_struct::<pg_sys::FormData_pg_database>(tuple);
+        let template = (*row).datistemplate;
+        pg_sys::ReleaseSysCache(tuple);
+        template
+    }
+}
+
+statement::statement!(
+    INSTALLED,
+    [],
+    "select e.oid, e.extversion
+       from pg_catalog.pg_extension as e
+      where e.extname operator(pg_catalog.=) 'webhook_outbox'"
+);
+
+/// The installed extension and its version; None when it is not installed.
+pub fn installed() -> Option<(pg_sys::Oid, String)> {
+    statement::select(&INSTALLED, &[], |rows| {
+        match rows.first().get_two::<pg_sys::Oid, String>() {
+            Ok((Some(oid), Some(version))) => Some((oid, version)),
+            _ => None,
+        }
+    })
+}
+
 /// Version of the installed extension; None when it is not installed.
 pub fn extension_version() -> Option<String> {
-    Spi::connect(|client| {
-        client
-            .select(
-                "select extversion::text from pg_catalog.pg_extension where extname operator(pg_catalog.=) 'webhook_outbox'",
-                Some(1),
-                &[],
-            )
-            .ok()?
-            .first()
-            .get_one::<String>()
-            .ok()
-            .flatten()
-    })
+    installed().map(|(_, version)| version)
 }

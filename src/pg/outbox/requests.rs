@@ -2,7 +2,7 @@
 
 use pgrx::prelude::*;
 
-use super::statement::{run, statement};
+use super::statement::{run, select, statement};
 use super::timestamp;
 use crate::rules::ids::{EndpointId, EventId, Pair};
 
@@ -77,7 +77,7 @@ statement!(NEW_PAIR, [&str, i64, i32, TimestampWithTimeZone],
 
 /// Requests that wait, oldest first.
 pub fn pending_requests(origin: i64, limit: i32) -> Vec<Request> {
-    run(&PENDING, &[origin.into(), limit.into()], |rows| {
+    select(&PENDING, &[origin.into(), limit.into()], |rows| {
         rows.filter_map(|row| {
             Some(Request {
                 id: row.get::<i64>(1).ok().flatten()?,
@@ -96,7 +96,7 @@ pub fn pending_requests(origin: i64, limit: i32) -> Vec<Request> {
 
 /// The deliveries of an event.
 pub fn pairs_of_event(event: EventId) -> Vec<Pair> {
-    run(&PAIRS, &[event.to_string().as_str().into()], |rows| {
+    select(&PAIRS, &[event.to_string().as_str().into()], |rows| {
         rows.filter_map(|row| {
             Some(Pair {
                 event,

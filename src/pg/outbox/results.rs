@@ -19,6 +19,8 @@ pub struct Excerpt(pub String);
 #[derive(Clone)]
 pub struct Change {
     pub pair: Pair,
+    /// The batch that waits for this row.
+    pub batch: i64,
     pub revision: i32,
     pub class: i16,
     pub series_start: i32,
@@ -154,11 +156,14 @@ statement!(OPEN_CLAIM, [i64, i64, i64, Vec<&str>, Vec<i64>, Vec<i32>],
 
 statement!(GONE, [Vec<i64>, Vec<i64>],
     "insert into webhook._endpoint_state as s (endpoint_id, generation, state, reason, changed_at)
-     select r.endpoint, r.generation, 'disabled', 'the receiver answered 410 Gone', pg_catalog.clock_timestamp()
+     select r.endpoint, pg_catalog.max(r.generation), 'disabled', 'the receiver answered 410 Gone',
+            pg_catalog.clock_timestamp()
        from unnest($1, $2) as r (endpoint, generation)
+      group by r.endpoint
      on conflict (endpoint_id) do update
         set generation = excluded.generation, state = excluded.state, reason = excluded.reason,
-            changed_at = excluded.changed_at");
+            changed_at = excluded.changed_at
+      where s.generation <= excluded.generation");
 
 /// Writes everything; ledger rows take the numbers after `n`, of which it returns the last.
 pub fn record(outcomes: &Outcomes, incarnation: i64, mut n: i64) -> i64 {

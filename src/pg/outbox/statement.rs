@@ -4,6 +4,7 @@
 //! and kept (SPI_keepplan); PostgreSQL replans it by itself when a table changes.
 
 use std::cell::OnceCell;
+use std::mem::ManuallyDrop;
 use std::thread::LocalKey;
 
 use pgrx::datum::DatumWithOid;
@@ -15,7 +16,8 @@ use pgrx::spi::{OwnedPreparedStatement, SpiClient, SpiTupleTable};
 pub struct Statement {
     text: &'static str,
     types: fn() -> Vec<PgOid>,
-    plan: OnceCell<OwnedPreparedStatement>,
+    /// Never freed: a thread-local destructor would free it after PostgreSQL has shut down around it.
+    plan: OnceCell<ManuallyDrop<OwnedPreparedStatement>>,
 }
 
 impl Statement {
@@ -27,10 +29,16 @@ impl Statement {
         }
     }
 
-    fn plan(&self, client: &SpiClient<'_>) -> &OwnedPreparedStatement {
+    fn plan(&self, client: &SpiClient<'_>, writes: bool) -> &OwnedPreparedStatement {
         self.plan.get_or_init(|| {
-            match client.prepare_mut(self.text, &(self.types)()) {
-                Ok(plan) => plan.keep(),
+            let types = (self.types)();
+            let plan = if writes {
+                client.prepare_mut(self.text, &types)
+            } else {
+                client.prepare(self.text, &types)
+            };
+            match plan {
+                Ok(plan) => ManuallyDrop::new(plan.keep()),
                 // Unreachable but for a programming error: PostgreSQL's own errors unwind earlier.
                 Err(error) => error!("could not prepare a statement: {error}"),
             }
@@ -46,8 +54,26 @@ pub fn run<R>(
 ) -> R {
     Spi::connect_mut(|client| {
         statement.with(|statement| {
-            let plan = statement.plan(client);
+            let plan = statement.plan(client, true);
             match client.update(plan, None, arguments) {
+                Ok(table) => read(table),
+                Err(error) => error!("could not execute a statement: {error}"),
+            }
+        })
+    })
+}
+
+/// Executes a statement that only reads. Unlike [`run`] it takes no transaction id, so that a poll that
+/// finds nothing writes no WAL and leaves the snapshot as it was.
+pub fn select<R>(
+    statement: &'static LocalKey<Statement>,
+    arguments: &[DatumWithOid<'_>],
+    read: impl FnOnce(SpiTupleTable<'_>) -> R,
+) -> R {
+    Spi::connect(|client| {
+        statement.with(|statement| {
+            let plan = statement.plan(client, false);
+            match client.select(plan, None, arguments) {
                 Ok(table) => read(table),
                 Err(error) => error!("could not execute a statement: {error}"),
             }

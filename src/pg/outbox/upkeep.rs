@@ -2,7 +2,7 @@
 
 use pgrx::datum::Date;
 
-use super::statement::{run, statement};
+use super::statement::{run, select, statement};
 use crate::rules::ids::{EndpointId, EventId, Pair};
 use crate::rules::snapshot::Snapshot;
 
@@ -40,11 +40,14 @@ statement!(
     "insert into webhook._ledger (n, incarnation, batch, kind) values ($1, $2, 0, 'start')"
 );
 
-// The row that holds the position must stay even when its batch is closed.
+// The row that holds the position must stay, and with it the row that closes its batch: without that,
+// the next life would take the batch for one in doubt.
 statement!(
     TRIM,
     [i64, i64],
-    "delete from webhook._ledger as l where l.n < $1 and l.n <> $2"
+    "delete from webhook._ledger as l
+      where l.n < $1
+        and l.batch <> (select p.batch from webhook._ledger as p where p.n = $2)"
 );
 
 statement!(
@@ -55,7 +58,7 @@ statement!(
 
 /// The whole ledger in order; short, because it is trimmed.
 pub fn ledger() -> Vec<Position> {
-    run(&LEDGER, &[], |rows| {
+    select(&LEDGER, &[], |rows| {
         rows.filter_map(|row| {
             let text = |index: usize| row.get::<String>(index).ok().flatten();
             let snapshot = |index: usize| text(index).and_then(|text| text.parse().ok());
@@ -100,7 +103,7 @@ pub fn ledger() -> Vec<Position> {
 
 /// Incarnation of the newest ledger row: a result is written only while it is one's own.
 pub fn highest_incarnation() -> i64 {
-    run(&HIGHEST, &[], |rows| {
+    select(&HIGHEST, &[], |rows| {
         rows.first().get_one::<i64>().ok().flatten().unwrap_or(0)
     })
 }
@@ -110,7 +113,7 @@ pub fn start_life(n: i64, incarnation: i64) {
     run(&START_LIFE, &[n.into(), incarnation.into()], |_| ());
 }
 
-/// Forgets rows before `low`, except the one that holds the position.
+/// Forgets rows before `low`, except those of the batch that holds the position.
 pub fn trim_ledger(low: i64, position: i64) {
     run(&TRIM, &[low.into(), position.into()], |_| ());
 }

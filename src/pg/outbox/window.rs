@@ -3,10 +3,12 @@
 //! New = visible in `cur`, not in `prev`; inside, a keyset on (xid, event_id), so that a transaction
 //! of a million events is read in many batches. Ordering is by the xid8 column, never by its text.
 
+use std::collections::HashMap;
+
 use pgrx::prelude::*;
 use pgrx::spi::SpiHeapTupleData;
 
-use super::statement::{run, statement};
+use super::statement::{run, select, statement};
 use super::{timestamp, unix_micros};
 use crate::rules::envelope::Event;
 use crate::rules::ids::{EndpointId, EventId, Pair};
@@ -21,6 +23,12 @@ pub struct Row {
     pub seal_key: i64,
     pub seal: Vec<u8>,
     pub digest: Vec<u8>,
+}
+
+/// A row of the window: its place and, unless somebody spoilt it beyond reading, what it holds.
+pub struct Seen {
+    pub place: (u64, String),
+    pub row: Option<Row>,
 }
 
 /// Columns in the order of [`read`].
@@ -105,13 +113,13 @@ statement!(OPEN_WINDOW, [i64, i64, i64, &str, &str, &str, &str, &str, &str, i64]
      values ($1, $2, $3, 'window', $4::pg_snapshot, $5::pg_snapshot, $6::xid8, $7, $8::xid8, $9, $10)");
 
 statement!(KNOWN, [Vec<&str>, Vec<i64>],
-    "select d.event_id, d.endpoint_id, d.attempt_count, d.series_start
+    "select d.event_id, d.endpoint_id, d.attempt_count, d.series_start, d.state, d.reason
        from unnest($1, $2) as r (event, endpoint)
        join webhook._delivery as d on d.event_id = r.event and d.endpoint_id = r.endpoint");
 
 /// Snapshot of the transaction under way, in which every read of it happens.
 pub fn snapshot() -> Snapshot {
-    let text = run(&SNAPSHOT, &[], |rows| {
+    let text = select(&SNAPSHOT, &[], |rows| {
         rows.first()
             .get_one::<String>()
             .ok()
@@ -132,14 +140,14 @@ pub fn read_late(
     after: &(u64, String),
     limit: i32,
     bytes: i64,
-) -> Vec<Row> {
+) -> Vec<Seen> {
     let running = prev
         .running()
         .iter()
         .map(u64::to_string)
         .collect::<Vec<_>>()
         .join(",");
-    run(
+    select(
         &READ_LATE,
         &[
             origin.into(),
@@ -150,7 +158,7 @@ pub fn read_late(
             limit.into(),
             bytes.into(),
         ],
-        |rows| rows.filter_map(|row| read(&row)).collect(),
+        |rows| rows.filter_map(|row| see(&row)).collect(),
     )
 }
 
@@ -161,8 +169,8 @@ pub fn read_new(
     after: &(u64, String),
     limit: i32,
     bytes: i64,
-) -> Vec<Row> {
-    run(
+) -> Vec<Seen> {
+    select(
         &READ_NEW,
         &[
             origin.into(),
@@ -173,20 +181,29 @@ pub fn read_new(
             limit.into(),
             bytes.into(),
         ],
-        |rows| rows.filter_map(|row| read(&row)).collect(),
+        |rows| rows.filter_map(|row| see(&row)).collect(),
     )
+}
+
+/// Every row has a place, so that one that cannot be read hides none of those behind it.
+fn see(row: &SpiHeapTupleData<'_>) -> Option<Seen> {
+    let text = |index: usize| row.get::<String>(index).ok().flatten();
+    Some(Seen {
+        place: (text(1)?.parse().ok()?, text(2)?),
+        row: read(row),
+    })
 }
 
 /// Events by their ids, in no order; those of another origin are left out.
 pub fn events_by_id(origin: i64, ids: &[EventId]) -> Vec<Row> {
     let ids: Vec<String> = ids.iter().map(EventId::to_string).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    run(&READ_BY_ID, &[origin.into(), ids.into()], |rows| {
+    select(&READ_BY_ID, &[origin.into(), ids.into()], |rows| {
         rows.filter_map(|row| read(&row)).collect()
     })
 }
 
-/// A row that cannot even be read (an id that is none) is left out: it was not written by emit.
+/// None for a row that emit cannot have written, an event id that is none for instance.
 fn read(row: &SpiHeapTupleData<'_>) -> Option<Row> {
     let text = |index: usize| row.get::<String>(index).ok().flatten();
     let body = text(16);
@@ -218,7 +235,7 @@ fn read(row: &SpiHeapTupleData<'_>) -> Option<Row> {
 
 /// Every key that may have sealed an event.
 pub fn seal_keys() -> Vec<(i64, Vec<u8>)> {
-    run(&SEAL_KEYS, &[], |rows| {
+    select(&SEAL_KEYS, &[], |rows| {
         rows.filter_map(|row| {
             Some((
                 row.get::<i64>(1).ok().flatten()?,
@@ -244,7 +261,7 @@ pub struct Opening<'a> {
 }
 
 /// Writes the feed rows and the ledger row of a batch, and those events that are fenced.
-pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[EventId]) {
+pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[String]) {
     if !published.is_empty() {
         let ids: Vec<String> = published.iter().map(|event| event.id.to_string()).collect();
         let positions: Vec<i64> = (opening.pos..).take(published.len()).collect();
@@ -269,11 +286,10 @@ pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[EventId
         );
     }
     if !fenced.is_empty() {
-        let ids: Vec<String> = fenced.iter().map(EventId::to_string).collect();
-        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let ids: Vec<&str> = fenced.iter().map(String::as_str).collect();
         run(
             &FENCE,
-            &[ids.into(), "the row does not match its seal".into()],
+            &[ids.into(), "The row does not match its seal.".into()],
             |_| (),
         );
     }
@@ -295,20 +311,32 @@ pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[EventId
     );
 }
 
-/// Which of these pairs have a delivery row: (pair, attempts, series_start).
-pub fn known_pairs(pairs: &[Pair]) -> Vec<(Pair, i32, i32)> {
+/// A delivery as it stands.
+pub struct Known {
+    pub attempt_count: i32,
+    pub series_start: i32,
+    pub state: String,
+    pub reason: Option<String>,
+}
+
+/// Those of these pairs that have a delivery row.
+pub fn known_pairs(pairs: &[Pair]) -> HashMap<Pair, Known> {
     let ids: Vec<String> = pairs.iter().map(|pair| pair.event.to_string()).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let endpoints: Vec<i64> = pairs.iter().map(|pair| pair.endpoint.0).collect();
-    run(&KNOWN, &[ids.into(), endpoints.into()], |rows| {
+    select(&KNOWN, &[ids.into(), endpoints.into()], |rows| {
         rows.filter_map(|row| {
             Some((
                 Pair {
                     event: row.get::<String>(1).ok().flatten()?.parse().ok()?,
                     endpoint: EndpointId(row.get::<i64>(2).ok().flatten()?),
                 },
-                row.get::<i32>(3).ok().flatten()?,
-                row.get::<i32>(4).ok().flatten()?,
+                Known {
+                    attempt_count: row.get::<i32>(3).ok().flatten()?,
+                    series_start: row.get::<i32>(4).ok().flatten()?,
+                    state: row.get::<String>(5).ok().flatten()?,
+                    reason: row.get::<String>(6).ok().flatten(),
+                },
             ))
         })
         .collect()
