@@ -60,7 +60,10 @@ fn a_name_that_leads_inside_is_blocked_and_no_socket_is_opened() {
         ("unique-local", &["fd00:ec2::254"]),
         ("link-local", &["fe80::1"]),
         ("nat64", &["64:ff9b::7f00:1"]),
-        ("mixed", &[PUBLIC, "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "::1"]),
+        (
+            "mixed",
+            &[PUBLIC, "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "::1"],
+        ),
     ];
     let mut endpoints = Vec::new();
     for (name, addresses) in table {
@@ -72,8 +75,15 @@ fn a_name_that_leads_inside_is_blocked_and_no_socket_is_opened() {
     }
     let url = format!("https://alias.partner.net:{}/hook", v6.address().port());
     endpoints.push((&"alias", shop.endpoint("inside", &url)));
-    let alias = vec![Record::Alias("real.partner.net".into()), Record::Address([127, 0, 0, 1].into())];
-    dns.answer("alias.partner.net", Kind::A, vec![Reply::Records(60, alias)]);
+    let alias = vec![
+        Record::Alias("real.partner.net".into()),
+        Record::Address([127, 0, 0, 1].into()),
+    ];
+    dns.answer(
+        "alias.partner.net",
+        Kind::A,
+        vec![Reply::Records(60, alias)],
+    );
 
     let event = shop.emit("order.paid", "inside", "{}");
     for (name, endpoint) in &endpoints {
@@ -93,17 +103,31 @@ fn a_name_that_leads_inside_cannot_be_registered_and_nobody_is_told_where_it_lea
     let mut shop = Outbox::join(cluster, "shop");
     dns.addresses("registered.partner.net", &parsed(&["10.11.12.13"]));
     dns.addresses("fine.partner.net", &parsed(&[PUBLIC]));
-    let create = |host: &str| format!("select webhook.create_endpoint('registered', 'https://{host}/hook')");
+    let create =
+        |host: &str| format!("select webhook.create_endpoint('registered', 'https://{host}/hook')");
     let (code, message) = shop.refusal(&create("registered.partner.net"));
     assert_eq!(code, "22023");
     assert!(!message.contains("10.11"), "{message}");
     shop.run(&create("fine.partner.net"));
-    for host in ["127.0.0.1", "[::1]", "10.0.0.1", "localhost", "169.254.169.254", "0x7f.1", "2130706433"] {
+    for host in [
+        "127.0.0.1",
+        "[::1]",
+        "10.0.0.1",
+        "localhost",
+        "169.254.169.254",
+        "0x7f.1",
+        "2130706433",
+    ] {
         assert_eq!(shop.refusal(&create(host)).0, "22023", "{host}");
     }
     let update = "from webhook.endpoints where partner_id = 'registered'";
-    for url in ["https://registered.partner.net/hook", "http://fine.partner.net/hook"] {
-        let (code, _) = shop.refusal(&format!("select webhook.update_endpoint(endpoint_id, '{url}') {update}"));
+    for url in [
+        "https://registered.partner.net/hook",
+        "http://fine.partner.net/hook",
+    ] {
+        let (code, _) = shop.refusal(&format!(
+            "select webhook.update_endpoint(endpoint_id, '{url}') {update}"
+        ));
         assert_eq!(code, "22023", "{url}");
     }
 }
@@ -112,7 +136,8 @@ fn a_name_that_leads_inside_cannot_be_registered_and_nobody_is_told_where_it_lea
 fn plain_http_is_refused_unless_it_is_allowed() {
     let (_, cluster) = &*STRICT;
     let mut shop = Outbox::join(cluster, "shop");
-    let (code, message) = shop.refusal("select webhook.create_endpoint('plain', 'http://hooks.partner.net/')");
+    let (code, message) =
+        shop.refusal("select webhook.create_endpoint('plain', 'http://hooks.partner.net/')");
     assert_eq!(code, "22023");
     assert!(message.contains("https"), "{message}");
 }
@@ -125,7 +150,11 @@ fn a_name_without_an_address_is_tried_again_until_it_has_one() {
     dns.answer("broken.partner.net", Kind::A, vec![Reply::Failure]);
     dns.answer("broken.partner.net", Kind::Aaaa, vec![Reply::Failure]);
     dns.answer("silent.partner.net", Kind::A, vec![Reply::Silence]);
-    dns.answer("empty.partner.net", Kind::Aaaa, vec![Reply::Records(0, Vec::new())]);
+    dns.answer(
+        "empty.partner.net",
+        Kind::Aaaa,
+        vec![Reply::Records(0, Vec::new())],
+    );
     let names = ["missing", "broken", "silent", "empty"].map(|name| format!("{name}.partner.net"));
     let endpoints: Vec<Endpoint> = names
         .iter()
@@ -144,7 +173,11 @@ fn a_name_without_an_address_is_tried_again_until_it_has_one() {
     }
     assert_eq!(receiver.count(), 4);
     // Names are looked up as they are, without the machine's search list.
-    assert!(dns.questions().iter().all(|question| question.name.ends_with("partner.net")));
+    assert!(
+        dns.questions()
+            .iter()
+            .all(|question| question.name.ends_with("partner.net"))
+    );
 }
 
 #[test]
@@ -154,7 +187,11 @@ fn a_name_that_moves_inside_after_its_registration_is_blocked() {
     let receiver = Receiver::http();
     let good = Reply::addresses(["127.0.0.1".parse::<IpAddr>().expect("an address")]);
     let bad = Reply::addresses(["10.0.0.1".parse::<IpAddr>().expect("an address")]);
-    dns.answer("moving.partner.net", Kind::A, vec![good.clone(), bad.clone()]);
+    dns.answer(
+        "moving.partner.net",
+        Kind::A,
+        vec![good.clone(), bad.clone()],
+    );
     let endpoint = shop.endpoint("moving", &receiver.url_at("moving.partner.net", "/hook"));
     let event = shop.emit("order.paid", "moving", "{}");
     let delivery = shop.wait_for_attempts(&event, &endpoint, 1);
@@ -196,10 +233,17 @@ fn a_redirect_inside_is_neither_followed_nor_looked_up() {
     let event = shop.emit("order.paid", "redirected", "{}");
     for endpoint in &endpoints {
         let delivery = shop.wait_for_state(&event, endpoint, "dead");
-        assert_eq!((delivery.status, delivery.category.as_deref()), (Some(307), Some("redirect")));
+        assert_eq!(
+            (delivery.status, delivery.category.as_deref()),
+            (Some(307), Some("redirect"))
+        );
     }
     assert_eq!((inside.connections(), receiver.count()), (0, targets.len()));
-    assert!(dns.questions().iter().all(|question| question.name != "secret.partner.net"));
+    assert!(
+        dns.questions()
+            .iter()
+            .all(|question| question.name != "secret.partner.net")
+    );
 }
 
 #[test]
@@ -208,16 +252,24 @@ fn proxy_variables_of_the_server_change_nothing() {
     let mut plan = Cluster::plan();
     for name in ["http_proxy", "https_proxy", "all_proxy"] {
         let value = format!("http://{}", proxy.address());
-        plan = plan.environment(name, &value).environment(&name.to_uppercase(), &value);
+        plan = plan
+            .environment(name, &value)
+            .environment(&name.to_uppercase(), &value);
     }
-    let mut cluster = plan.environment("NO_PROXY", "").environment("no_proxy", "").start();
+    let mut cluster = plan
+        .environment("NO_PROXY", "")
+        .environment("no_proxy", "")
+        .start();
     let authority = Authority::new();
     let file = cluster.folder().join("authority.pem");
     authority.write_pem(&file);
     Outbox::create(&cluster, "shop");
     cluster.reload(&[("webhook.ca_file", &file.display().to_string())]);
     let mut shop = Outbox::join(&cluster, "shop");
-    let receivers = [Receiver::http(), Receiver::https(authority.receiver(&["127.0.0.1"]))];
+    let receivers = [
+        Receiver::http(),
+        Receiver::https(authority.receiver(&["127.0.0.1"])),
+    ];
     let endpoints: Vec<Endpoint> = receivers
         .iter()
         .map(|receiver| shop.endpoint("a", &receiver.url("/hook")))
@@ -244,7 +296,12 @@ fn tls_trusts_the_named_authorities_and_only_for_the_right_name() {
     let wrong = Receiver::https(authority.receiver(&["other.partner.net", "127.0.0.1"]));
     let expired = Receiver::https(authority.expired_receiver(&["expired.partner.net"]));
     let unknown = Receiver::https(Authority::new().receiver(&["unknown.partner.net"]));
-    let receivers = [("good", &good), ("wrong", &wrong), ("expired", &expired), ("unknown", &unknown)];
+    let receivers = [
+        ("good", &good),
+        ("wrong", &wrong),
+        ("expired", &expired),
+        ("unknown", &unknown),
+    ];
     let endpoints: Vec<Endpoint> = {
         let mut shop = Outbox::create(&cluster, "shop");
         let register = |(name, receiver): &(&str, &Receiver)| {
@@ -264,7 +321,11 @@ fn tls_trusts_the_named_authorities_and_only_for_the_right_name() {
         let delivery = shop.wait_for_attempts(&event, endpoint, 1);
         assert_eq!(delivery.category.as_deref(), Some("tls"), "{name}");
         assert_eq!(receiver.count(), 0, "{name}");
-        let detail = shop.attempts(&event, endpoint).remove(0).detail.unwrap_or_default();
+        let detail = shop
+            .attempts(&event, endpoint)
+            .remove(0)
+            .detail
+            .unwrap_or_default();
         let expected = match *name {
             "wrong" => "name",
             "expired" => "expired",
@@ -277,14 +338,21 @@ fn tls_trusts_the_named_authorities_and_only_for_the_right_name() {
     drop(shop);
     cluster.reload(&[("webhook.ca_file", "")]);
     let mut shop = Outbox::join(&cluster, "shop");
-    wait_for("the leader trusts the authority no longer", PATIENCE, || {
-        let event = shop.emit("order.paid", "a", "{}");
-        let delivery = shop.wait_for_attempts(&event, &endpoints[0], 1);
-        std::thread::sleep(Duration::from_millis(50));
-        delivery.category.as_deref() == Some("tls")
-    });
+    wait_for(
+        "the leader trusts the authority no longer",
+        PATIENCE,
+        || {
+            let event = shop.emit("order.paid", "a", "{}");
+            let delivery = shop.wait_for_attempts(&event, &endpoints[0], 1);
+            std::thread::sleep(Duration::from_millis(50));
+            delivery.category.as_deref() == Some("tls")
+        },
+    );
 }
 
 fn parsed(addresses: &[&str]) -> Vec<IpAddr> {
-    addresses.iter().map(|address| address.parse().expect("an address")).collect()
+    addresses
+        .iter()
+        .map(|address| address.parse().expect("an address"))
+        .collect()
 }

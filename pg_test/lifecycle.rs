@@ -221,7 +221,9 @@ fn without_preloading_events_are_kept_and_the_view_says_what_to_do() {
         (endpoint, event)
     };
     assert!(
-        cluster.log().contains("WARNING:  webhooks will not be sent"),
+        cluster
+            .log()
+            .contains("WARNING:  webhooks will not be sent"),
         "{}",
         cluster.log_tail(20)
     );

@@ -171,6 +171,8 @@ struct Scene {
     endpoints: Vec<i64>,
     arrivals: Arrivals,
     seed: u64,
+    /// webhook.result_flush_interval.
+    flush: Duration,
     // Answers for as long as the scene lasts.
     _receiver: Receiver,
 }
@@ -186,14 +188,23 @@ impl Scene {
             usize::try_from(now.as_millis()).expect("a time"),
         );
         let seed = u64::try_from(seed).expect("a seed");
-        println!("WEBHOOK_SEED={seed}");
+        let mut dice = Dice::new(seed);
+        // What shifts the work between memory, first pass and due table.
+        let cap = *dice.pick(&["2", "8"]);
+        let limit = *dice.pick(&["100ms", "300ms", "2s"]);
+        let flush = *dice.pick(&[5, 20, 100]);
+        println!(
+            "WEBHOOK_SEED={seed}: {cap} requests per endpoint, first pass {limit}, results every {flush} ms"
+        );
         let cluster = Cluster::plan()
             .setting("fsync", "on")
+            .setting("webhook.max_in_flight_per_endpoint", cap)
+            .setting("webhook.first_pass_limit", limit)
+            .setting("webhook.result_flush_interval", &format!("{flush}ms"))
             .setting(
                 "webhook.retry_schedule",
                 &["200ms,500ms", &",1s".repeat(40)].concat(),
             )
-            .setting("webhook.first_pass_limit", "300ms")
             .start();
         let mut shop = Outbox::create(&cluster, "shop");
         let (receiver, arrivals) = (Receiver::http(), Arrivals::default());
@@ -219,6 +230,7 @@ impl Scene {
             endpoints,
             arrivals,
             seed,
+            flush: Duration::from_millis(flush),
             _receiver: receiver,
         }
     }

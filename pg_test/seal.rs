@@ -40,14 +40,16 @@ fn an_altered_event_is_never_sent_and_shown_as_fenced() {
             shop.endpoint("b", &receiver.url("/b")),
             shop.endpoint_with("a", &receiver.url("/test"), ", test => true"),
         ];
-        let mut emit = |shop: &mut Outbox| {
+        let emit = |shop: &mut Outbox| {
             let more = ", subject_type => 'order', subject_id => '7', subject_version => 1, correlation_id => 'c'";
             shop.emit_with("order.paid", "a", r#"{"amount": 1}"#, more)
         };
         let mut altered = Vec::new();
         for change in changes {
             let event = emit(&mut shop);
-            shop.run(&format!("update webhook._event set {change} where event_id = '{event}'"));
+            shop.run(&format!(
+                "update webhook._event set {change} where event_id = '{event}'"
+            ));
             altered.push(event);
         }
         (endpoints, altered, emit(&mut shop))
@@ -55,7 +57,10 @@ fn an_altered_event_is_never_sent_and_shown_as_fenced() {
     cluster.reload(&[("webhook.enabled", "on")]);
     let mut shop = Outbox::join(&cluster, "shop");
     shop.wait_for_state(&sound, &endpoints[0], "delivered");
-    shop.wait_until(&format!("(select fenced = {} from webhook.stat_queue)", changes.len()));
+    shop.wait_until(&format!(
+        "(select fenced = {} from webhook.stat_queue)",
+        changes.len()
+    ));
     for (event, change) in altered.iter().zip(changes) {
         let event_row = format!("from webhook.events where event_id = '{event}'");
         assert!(shop.is(&format!("fenced = 'seal' {event_row}")), "{change}");
@@ -65,7 +70,9 @@ fn an_altered_event_is_never_sent_and_shown_as_fenced() {
         let (code, message) = shop.refusal(&format!("select webhook.replay('{event}')"));
         assert_eq!(code, "55000", "{change}: {message}");
     }
-    assert!(shop.is(&format!("fenced is null from webhook.events where event_id = '{sound}'")));
+    assert!(shop.is(&format!(
+        "fenced is null from webhook.events where event_id = '{sound}'"
+    )));
     assert!(shop.is("fenced > 0 and advice ~ 'changed' from webhook.status()"));
     assert!(!shop.is("exists (select from webhook.list_events('b'))"));
     assert_eq!(receiver.count(), 1);
@@ -115,8 +122,18 @@ fn an_event_that_was_altered_after_its_delivery_is_not_sent_again() {
          commit"
     ));
     let delivery = shop.wait_for_state(&event, &endpoint, "dead");
-    assert!(delivery.reason.is_some_and(|reason| reason.contains("fenced")));
+    assert!(
+        delivery
+            .reason
+            .is_some_and(|reason| reason.contains("fenced"))
+    );
     assert!(delivery.delivered_at.is_some());
     assert_eq!(receiver.wait_for(1, PATIENCE).len(), 1);
-    assert_eq!(receiver.requests()[0].text().matches("\"amount\": 1").count(), 1);
+    assert_eq!(
+        receiver.requests()[0]
+            .text()
+            .matches("\"amount\": 1")
+            .count(),
+        1
+    );
 }

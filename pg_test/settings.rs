@@ -41,7 +41,10 @@ fn switched_off_nothing_is_sent_and_switched_on_all_of_it() {
 fn switched_off_in_the_middle_of_a_backlog_it_stops_and_loses_nothing() {
     let mut cluster = Cluster::start_usual();
     let receiver = Receiver::http();
-    receiver.script("/hook", vec![Answer::status(200).after(Duration::from_millis(100))]);
+    receiver.script(
+        "/hook",
+        vec![Answer::status(200).after(Duration::from_millis(100))],
+    );
     let mut shop = Outbox::create(&cluster, "shop");
     let endpoint = shop.endpoint_with("a", &receiver.url("/hook"), ", max_in_flight => 2");
     shop.run("select webhook.emit('order.paid', 'a', to_jsonb(n)) from generate_series(1, 60) n");
@@ -50,7 +53,9 @@ fn switched_off_in_the_middle_of_a_backlog_it_stops_and_loses_nothing() {
     cluster.reload(&[("webhook.enabled", "off")]);
     let mut shop = Outbox::join(&cluster, "shop");
     shop.wait_for_worker("off");
-    wait_for("what was on the wire has ended", PATIENCE, || receiver.in_flight() == 0);
+    wait_for("what was on the wire has ended", PATIENCE, || {
+        receiver.in_flight() == 0
+    });
     let before = receiver.count();
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(receiver.count(), before);
@@ -85,7 +90,10 @@ fn reload_changes_time_limits_schedule_and_boundary() {
     drop(shop);
 
     cluster.reload(&[
-        ("webhook.retry_schedule", "1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s"),
+        (
+            "webhook.retry_schedule",
+            "1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s",
+        ),
         ("webhook.deny_networks", "127.0.0.0/8"),
     ]);
     let mut shop = Outbox::join(&cluster, "shop");
@@ -116,10 +124,20 @@ fn a_setting_that_cannot_be_is_refused_and_the_old_one_stays() {
     shop.run("select pg_reload_conf()");
     wait_for("the log tells of them", PATIENCE, || {
         let log = cluster.log();
-        ["retry_schedule", "allow_networks", "allowed_ports", "nat64", "max_in_flight"]
-            .iter()
-            .all(|name| log.lines().any(|line| line.contains(name) && line.contains("parameter \"webhook.")
-                || line.contains(name) && line.contains("outside the valid range")))
+        [
+            "retry_schedule",
+            "allow_networks",
+            "allowed_ports",
+            "nat64",
+            "max_in_flight",
+        ]
+        .iter()
+        .all(|name| {
+            log.lines().any(|line| {
+                line.contains(name) && line.contains("parameter \"webhook.")
+                    || line.contains(name) && line.contains("outside the valid range")
+            })
+        })
     });
     let event = shop.emit("order.paid", "a", "{}");
     shop.wait_for_state(&event, &endpoint, "delivered");
@@ -169,11 +187,15 @@ fn settings_of_a_database_or_role_do_not_reach_the_leader() {
         "row_security = off",
         "check_function_bodies = off",
     ] {
-        shop.run(&format!("alter database shop set {setting}; alter role postgres set {setting}"));
+        shop.run(&format!(
+            "alter database shop set {setting}; alter role postgres set {setting}"
+        ));
     }
     let old = shop.leader();
     shop.run(&format!("select pg_terminate_backend({old})"));
-    wait_for("another leader", PATIENCE, || ![0, old].contains(&shop.leader()));
+    wait_for("another leader", PATIENCE, || {
+        ![0, old].contains(&shop.leader())
+    });
     let event = shop.emit("order.paid", "a", "{}");
     shop.wait_for_state(&event, &endpoint, "delivered");
     shop.run(&format!("select webhook.replay('{event}')"));
@@ -200,7 +222,8 @@ fn idle_leader_does_nothing_but_poll() {
     drop(shop);
     cluster.reload(&[("webhook.poll_interval", "500ms")]);
     let mut observer = cluster.connect("postgres");
-    // The counters come about a second late.
+    // The counters come about a second late; a poll that finds the same snapshot reads no table, and the server may
+    // leave it out of them.
     let mut look = || -> (i64, i64) {
         std::thread::sleep(Duration::from_secs(5));
         let row = observer
@@ -214,6 +237,13 @@ fn idle_leader_does_nothing_but_poll() {
     };
     let (before, after) = (look(), look());
     let transactions = after.0 - before.0;
-    assert!((5..=13).contains(&transactions), "{transactions} transactions in 5 s of 10 polls");
+    assert!(
+        transactions <= 12,
+        "{transactions} transactions in 5 s of 10 polls"
+    );
     assert_eq!(before.1, after.1, "transactions that wrote");
+    let mut shop = Outbox::join(&cluster, "shop");
+    assert!(
+        shop.is("clock_timestamp() - last_loop_at < interval '3 seconds' from webhook.stat_worker")
+    );
 }

@@ -11,7 +11,6 @@ use webhook_outbox_test::{
     outbox::{Attempt, Endpoint, Outbox, PATIENCE},
     receiver::{Answer, Receiver},
     tls::Authority,
-    wait::wait_for,
 };
 
 /// Waits so long that nothing is tried a second time while a test looks at it.
@@ -224,79 +223,6 @@ fn jitter_adds_up_to_a_fifth_and_spreads_the_retries() {
             "{waits:?}"
         );
     }
-}
-
-#[test]
-fn gone_disables_the_endpoint_and_cancels_what_waits_until_it_is_enabled_again() {
-    let mut shop = Outbox::join(&SLOW, "shop");
-    let receiver = Receiver::http();
-    let late = Answer::status(410).after(Duration::from_millis(500));
-    receiver.script("/hook", vec![late, Answer::status(200)]);
-    let endpoint = shop.endpoint_with("gone", &receiver.url("/hook"), ", max_in_flight => 1");
-    let events = shop.column(
-        "select webhook.emit('order.paid', 'gone', to_jsonb(n)) from generate_series(1, 20) n",
-    );
-    let first = shop.wait_for_state(&events[0], &endpoint, "dead");
-    assert_eq!(first.category.as_deref(), Some("gone"));
-    assert_eq!(
-        first.reason.as_deref(),
-        Some("the receiver answered 410 Gone")
-    );
-    for event in &events[1..] {
-        let delivery = shop.wait_for_state(event, &endpoint, "cancelled");
-        let reason = delivery.reason.unwrap_or_default();
-        assert_eq!(
-            reason,
-            "the endpoint is disabled: the receiver answered 410 Gone"
-        );
-        assert_eq!((delivery.attempts, delivery.next_attempt_at), (0, None));
-    }
-    let state = format!(
-        "(select (state, state_reason) = ('disabled', 'the receiver answered 410 Gone')
-            from webhook.endpoints where endpoint_id = {})",
-        endpoint.id
-    );
-    assert!(shop.is(&state));
-
-    // Nothing is kept for a disabled endpoint.
-    let missed = shop.emit("order.paid", "gone", "{}");
-    shop.wait_until(&format!(
-        "(select published_at is not null from webhook.events where event_id = '{missed}')"
-    ));
-    shop.run(&format!(
-        "select webhook.enable_endpoint({}, 'asked them')",
-        endpoint.id
-    ));
-    let next = shop.emit("order.paid", "gone", "{}");
-    shop.wait_for_state(&next, &endpoint, "delivered");
-    assert_eq!(shop.delivery(&missed, &endpoint), None);
-    assert_eq!(receiver.count(), 2);
-
-    // What was cancelled can be asked for.
-    shop.run(&format!("select webhook.replay('{}')", events[7]));
-    let delivery = shop.wait_for_state(&events[7], &endpoint, "delivered");
-    assert_eq!(delivery.attempts, 1);
-}
-
-#[test]
-fn a_late_gone_does_not_undo_a_new_enable() {
-    let mut shop = Outbox::join(&SLOW, "shop");
-    let receiver = Receiver::http();
-    let late = Answer::status(410).after(Duration::from_secs(2));
-    receiver.script("/hook", vec![late, Answer::status(200)]);
-    let endpoint = shop.endpoint("late-gone", &receiver.url("/hook"));
-    let event = shop.emit("order.paid", "late-gone", "{}");
-    wait_for("the request is on the wire", PATIENCE, || {
-        receiver.in_flight() == 1
-    });
-    shop.run(&format!("select webhook.enable_endpoint({})", endpoint.id));
-    shop.wait_for_state(&event, &endpoint, "dead");
-    assert!(shop.is(&format!(
-        "state = 'active' from webhook.endpoints where endpoint_id = {}",
-        endpoint.id
-    )));
-    let next = shop.emit("order.paid", "late-gone", "{}");
-    shop.wait_for_state(&next, &endpoint, "delivered");
 }
 
 #[test]

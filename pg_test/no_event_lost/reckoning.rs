@@ -16,8 +16,8 @@ use crate::{ENDPOINTS, Scene, arrivals::Arrival};
 /// For catching up, on a busy machine.
 pub const CATCH_UP: Duration = Duration::from_secs(90);
 /// Results commit asynchronously: a crash of the server takes back at most three rounds of its WAL writer (0.2 s
-/// each) and the results that the leader had not written yet (20 ms).
-const UNFLUSHED: Duration = Duration::from_millis(700);
+/// each), beside the results that the leader had not written yet.
+const UNFLUSHED: Duration = Duration::from_millis(600);
 /// What a busy machine may add between a signal and its effect, or between an arrival and its recording.
 const SLACK: Duration = Duration::from_millis(300);
 
@@ -92,7 +92,7 @@ impl Scene {
         let arrivals = self.arrivals.all();
         wrong.extend(missed_or_invented(&expected, &arrivals));
         wrong.extend(changed_bodies(&arrivals));
-        let (duplicates, strays) = duplicates(&arrivals, kills);
+        let (duplicates, strays) = duplicates(&arrivals, kills, UNFLUSHED + self.flush + SLACK);
         let unexplained = strays.len();
         wrong.extend(strays);
         wrong.extend(self.wrong_rows(&expected, &arrivals));
@@ -278,7 +278,7 @@ fn changed_bodies(arrivals: &[Arrival]) -> Vec<String> {
 /// Accepted requests that were not the last of their delivery: how many, and those that no kill explains. A crash of
 /// the server explains what was under way or answered shortly before it; an orderly end explains nothing, because it
 /// waits for what is under way and writes its results.
-fn duplicates(arrivals: &[Arrival], kills: &[Kill]) -> (usize, Vec<String>) {
+fn duplicates(arrivals: &[Arrival], kills: &[Kill], forgotten: Duration) -> (usize, Vec<String>) {
     let mut copies: HashMap<&str, Vec<&Arrival>> = HashMap::new();
     for arrival in arrivals.iter().filter(|arrival| arrival.accepted) {
         copies.entry(&arrival.delivery).or_default().push(arrival);
@@ -290,7 +290,7 @@ fn duplicates(arrivals: &[Arrival], kills: &[Kill]) -> (usize, Vec<String>) {
         .flat_map(|copies| &copies[..copies.len() - 1])
     {
         let cause = kills.iter().find(|kill| {
-            kill.hard && copy.answered + UNFLUSHED + SLACK >= kill.at && copy.at <= kill.at + SLACK
+            kill.hard && copy.answered + forgotten >= kill.at && copy.at <= kill.at + SLACK
         });
         match cause {
             Some(kill) => {

@@ -8,6 +8,7 @@
 mod configuration;
 mod dispatch;
 mod memory;
+mod newcomer;
 mod pair;
 mod recording;
 mod recovery;

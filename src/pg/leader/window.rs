@@ -7,6 +7,7 @@ use pgrx::{error, pg_sys};
 use sha2::{Digest, Sha256};
 
 use super::configuration::Standing;
+use super::newcomer::{self, Missed};
 use super::pair::{Message, Waiting};
 use super::transaction::{Trouble, transaction};
 use super::{Batch, Leader};
@@ -42,6 +43,8 @@ struct Read {
     opened: Option<(Snapshot, pg_sys::XLogRecPtr)>,
     endpoints: Vec<EndpointRow>,
     types: Vec<(String, i16)>,
+    /// Events that newly made endpoints missed, with the endpoint.
+    missed: Vec<Missed>,
     seal_keys: Vec<(i64, Vec<u8>)>,
     rows: Vec<Seen>,
     /// The window holds no more.
@@ -88,6 +91,7 @@ impl Leader {
                     opened: None,
                     endpoints: Vec::new(),
                     types: Vec::new(),
+                    missed: Vec::new(),
                     seal_keys: Vec::new(),
                     rows: Vec::new(),
                     exhausted: false,
@@ -108,6 +112,7 @@ impl Leader {
                         }
                         read.endpoints = outbox::changed_endpoints(Some(&prev));
                         read.types = outbox::changed_event_types(Some(&prev));
+                        read.missed = newcomer::missed(origin, &read.endpoints, &prev);
                         read.opened = Some((cur.clone(), flush));
                         cur
                     }
@@ -138,6 +143,18 @@ impl Leader {
     /// Takes over what was read: configuration first, then the batch.
     fn take_in(&mut self, read: Read) -> Result<(), Trouble> {
         if let Some((cur, flush)) = read.opened {
+            // Before anything of the new window is written: should this life end here, the next one
+            // finds the same endpoints new and does it again.
+            let belated = self.belated(&read.endpoints, &read.missed, &read.types);
+            let at = self.stamp(self.clock.now());
+            if !belated.is_empty() {
+                transaction(
+                    self.owner,
+                    false,
+                    c"webhook leader: catching up for new endpoints",
+                    || outbox::add_belated(&belated, at),
+                )?;
+            }
             self.window.cur = Some(cur);
             self.window.flush = flush;
             self.window.after = (0, String::new());
@@ -145,6 +162,10 @@ impl Leader {
             self.requests_waiting = true;
             self.configuration.apply_types(read.types);
             self.configure(read.endpoints);
+            for belated in belated {
+                self.behind.insert(belated.pair.endpoint);
+                self.note_due((belated.pair.endpoint, belated.class), at);
+            }
         }
         self.seal_keys.extend(read.seal_keys);
         if !read.rows.is_empty() {

@@ -7,6 +7,7 @@
 mod configuration;
 mod due;
 mod emitting;
+mod newcomer;
 mod requests;
 mod results;
 mod statement;
@@ -24,6 +25,7 @@ pub use due::{
     Claim, Claimed, NextDue, claim, clamp_due, drop_queue, due_endpoints, due_rows, next_due,
 };
 pub use emitting::{Sealing, claim_key, insert_event};
+pub use newcomer::{Belated, add_belated, missed_events};
 pub use requests::{
     Request, finish_request, new_pair, new_series, pairs_of_event, pending_requests,
 };

@@ -1,0 +1,64 @@
+//! Catching up for endpoints that appear in a window: events that were read before, although the
+//! endpoint's creating transaction could not see them, are the endpoint's all the same.
+
+use super::Leader;
+use crate::pg::outbox::{self, Belated, EndpointRow};
+use crate::rules::ids::{EventId, Pair};
+use crate::rules::matching::type_matches;
+use crate::rules::snapshot::Snapshot;
+
+/// An event that an endpoint missed: index of the endpoint, event, its type.
+pub type Missed = (usize, EventId, String);
+
+/// What endpoints made since `prev` missed: events that `prev` saw and their transactions could not.
+pub fn missed(origin: i64, endpoints: &[EndpointRow], prev: &Snapshot) -> Vec<Missed> {
+    let mut missed = Vec::new();
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        let open = matches!(endpoint.state.as_str(), "active" | "paused" | "unverified");
+        if !open || endpoint.origin != origin || prev.sees(endpoint.created_xid) {
+            continue;
+        }
+        let events = outbox::missed_events(
+            origin,
+            &endpoint.partner_id,
+            endpoint.test,
+            &endpoint.created_snapshot,
+            prev,
+        );
+        missed.extend(events.into_iter().map(|(event, kind)| (index, event, kind)));
+    }
+    missed
+}
+
+impl Leader {
+    /// Pairs of events that were read before their endpoint was there.
+    pub fn belated(
+        &self,
+        endpoints: &[EndpointRow],
+        missed: &[Missed],
+        types: &[(String, i16)],
+    ) -> Vec<Belated> {
+        missed
+            .iter()
+            .filter_map(|(index, event, kind)| {
+                let endpoint = endpoints.get(*index)?;
+                let wanted = endpoint
+                    .event_types
+                    .iter()
+                    .any(|pattern| type_matches(pattern, kind));
+                let class = types
+                    .iter()
+                    .find(|(name, _)| name == kind)
+                    .map_or_else(|| self.configuration.class(kind), |(_, class)| *class);
+                wanted.then_some(Belated {
+                    pair: Pair {
+                        event: *event,
+                        endpoint: endpoint.id,
+                    },
+                    revision: endpoint.revision,
+                    class,
+                })
+            })
+            .collect()
+    }
+}

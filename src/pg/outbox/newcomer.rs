@@ -1,0 +1,95 @@
+//! Events that were read before an endpoint appeared, although its creating transaction could not see
+//! them: they belong to it all the same.
+
+use pgrx::prelude::*;
+
+use super::statement::{run, select, statement};
+use super::timestamp;
+use crate::rules::ids::{EventId, Pair};
+use crate::rules::snapshot::Snapshot;
+
+/// A pair that is made after its event was read.
+pub struct Belated {
+    pub pair: Pair,
+    pub revision: i32,
+    pub class: i16,
+}
+
+statement!(
+    MISSED,
+    [i64, &str, &str, &str, &str, bool],
+    "select e.event_id, e.type
+       from webhook._event as e
+      where e.origin = $1
+        and e.partner_id = $2
+        and e.xid >= pg_catalog.pg_snapshot_xmin($3::pg_snapshot)
+        and e.xid < $5::xid8
+        and not pg_catalog.pg_visible_in_snapshot(e.xid, $3::pg_snapshot)
+        and pg_catalog.pg_visible_in_snapshot(e.xid, $4::pg_snapshot)
+        and e.test = $6
+        and e.body is not null"
+);
+
+// A pair that is there already keeps its state: only new ones become due.
+statement!(ADD, [Vec<&str>, Vec<i64>, Vec<i32>, Vec<i16>, TimestampWithTimeZone],
+    "with made as (
+       insert into webhook._delivery (event_id, endpoint_id, state, attempt_count, series_start, revision, next_attempt_at)
+       select r.event, r.endpoint, 'pending', 0, 0, r.revision, $5
+         from unnest($1, $2, $3) as r (event, endpoint, revision)
+       on conflict do nothing
+       returning event_id, endpoint_id)
+     insert into webhook._due (event_id, endpoint_id, class, next_attempt_at, attempt_count, series_start)
+     select m.event_id, m.endpoint_id, r.class, $5, 0, 0
+       from made as m
+       join unnest($1, $2, $4) as r (event, endpoint, class)
+         on r.event = m.event_id and r.endpoint = m.endpoint_id");
+
+/// Events of a partner that `read` saw and `created` did not, with their types.
+pub fn missed_events(
+    origin: i64,
+    partner: &str,
+    test: bool,
+    created: &Snapshot,
+    read: &Snapshot,
+) -> Vec<(EventId, String)> {
+    select(
+        &MISSED,
+        &[
+            origin.into(),
+            partner.into(),
+            created.to_string().as_str().into(),
+            read.to_string().as_str().into(),
+            read.xmax().to_string().as_str().into(),
+            test.into(),
+        ],
+        |rows| {
+            rows.filter_map(|row| {
+                Some((
+                    row.get::<String>(1).ok().flatten()?.parse().ok()?,
+                    row.get::<String>(2).ok().flatten()?,
+                ))
+            })
+            .collect()
+        },
+    )
+}
+
+/// Makes these pairs, due at `at`, unless they exist.
+pub fn add_belated(belated: &[Belated], at: i64) {
+    let ids: Vec<String> = belated.iter().map(|b| b.pair.event.to_string()).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let endpoints: Vec<i64> = belated.iter().map(|b| b.pair.endpoint.0).collect();
+    let revisions: Vec<i32> = belated.iter().map(|b| b.revision).collect();
+    let classes: Vec<i16> = belated.iter().map(|b| b.class).collect();
+    run(
+        &ADD,
+        &[
+            ids.into(),
+            endpoints.into(),
+            revisions.into(),
+            classes.into(),
+            timestamp(at).into(),
+        ],
+        |_| (),
+    );
+}
