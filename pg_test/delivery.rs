@@ -261,7 +261,7 @@ fn views_show_what_happened_and_no_payload() {
             "select delivery_id from webhook.list_deliveries(partner_id => 'views', state => 'delivered')
              where event_id = '{event}'"
         )),
-        [id.clone()]
+        std::slice::from_ref(id)
     );
     for view in ["events", "deliveries", "attempts", "endpoints", "requests"] {
         let all = shop

@@ -8,7 +8,7 @@ use std::{
 
 use webhook_outbox_test::{
     cluster::Cluster,
-    outbox::{Attempt, Endpoint, Outbox, PATIENCE},
+    outbox::{Attempt, Endpoint, Outbox},
     receiver::{Answer, Receiver},
     tls::Authority,
 };

@@ -15,6 +15,15 @@ use crate::rules::address::{Boundary, Nat64, parse_networks};
 use crate::rules::policy::{RetryPolicy, parse_schedule};
 use crate::rules::target::{parse_domains, parse_ports};
 
+/// Name, description, variable, lowest and highest value, flags of a numeric setting.
+type Number = (
+    &'static CStr,
+    &'static CStr,
+    &'static GucSetting<i32>,
+    i32,
+    i32,
+    GucFlags,
+);
 type Text = GucSetting<Option<CString>>;
 
 static ENABLED: GucSetting<bool> = GucSetting::<bool>::new(true);
@@ -62,7 +71,7 @@ pub fn define() {
     const KB: GucFlags = GucFlags::UNIT_KB;
     const NONE: GucFlags = GucFlags::empty();
     #[rustfmt::skip]
-    let numbers: [(&'static CStr, &'static CStr, &'static GucSetting<i32>, i32, i32, GucFlags); 15] = [
+    let numbers: [Number; 15] = [
         (c"webhook.max_in_flight", c"Limits the requests under way per database.", &MAX_IN_FLIGHT, 1, 4096, NONE),
         (c"webhook.max_in_flight_per_partner", c"Limits the requests under way per partner.", &MAX_IN_FLIGHT_PER_PARTNER, 1, 4096, NONE),
         (c"webhook.max_in_flight_per_endpoint", c"Limits the requests under way per endpoint.", &MAX_IN_FLIGHT_PER_ENDPOINT, 1, 4096, NONE),

@@ -319,13 +319,13 @@ pub fn wake_at_commit() {
 unsafe extern "C-unwind" fn at_transaction_end(event: pg_sys::XactEvent::Type, _arg: *mut c_void) {
     use pg_sys::XactEvent::*;
     match event {
-        XACT_EVENT_COMMIT | XACT_EVENT_PARALLEL_COMMIT => {
-            if WAKE_AT_COMMIT.replace(false) && SERVED.get() {
-                // SAFETY: MyDatabaseId is a plain integer of this process.
-                let database = unsafe { pg_sys::MyDatabaseId };
-                if let Some(slot) = claim_slot(database) {
-                    slot.raise();
-                }
+        XACT_EVENT_COMMIT | XACT_EVENT_PARALLEL_COMMIT
+            if WAKE_AT_COMMIT.replace(false) && SERVED.get() =>
+        {
+            // SAFETY: MyDatabaseId is a plain integer of this process.
+            let database = unsafe { pg_sys::MyDatabaseId };
+            if let Some(slot) = claim_slot(database) {
+                slot.raise();
             }
         }
         // A prepared transaction is seen again at COMMIT PREPARED (utility hook) or by the poll.

@@ -12,8 +12,11 @@ mod newcomer;
 mod pair;
 mod recording;
 mod recovery;
+mod reload;
 mod requests;
+mod rest;
 mod session;
+mod standing;
 mod transaction;
 mod upkeep;
 mod window;
@@ -29,14 +32,14 @@ use pgrx::prelude::*;
 use self::configuration::Configuration;
 use self::memory::Memory;
 use self::pair::{Flight, Waiting};
-use self::transaction::{Trouble, take_reload, terminating, transaction};
+use self::reload::{caps, client};
+use self::transaction::{Trouble, terminating, transaction};
 use self::window::Window;
 use super::outbox::{self, EndpointRow, Outcomes};
 use super::settings::Settings;
 use super::wake::{Activity, Slot};
 use crate::rules::ids::EndpointId;
-use crate::rules::scheduler::{Caps, Scheduler};
-use crate::wire::client::{Client, ClientSettings};
+use crate::rules::scheduler::Scheduler;
 use crate::wire::crew::Crew;
 
 /// Why the life ends.
@@ -100,11 +103,11 @@ struct Batch {
     left: usize,
 }
 
-/// Lowest endpoint id, to begin a range with.
-const LOWEST: EndpointId = EndpointId(i64::MIN);
-
 /// How long the database is left alone after passing trouble (a lock, a full disk).
 const REST: Duration = Duration::from_millis(200);
+
+/// A step of the loop that reads or writes tables.
+type Step = fn(&mut Leader) -> Result<(), Trouble>;
 
 /// Key of a queue in the due table.
 type Queue = (EndpointId, i16);
@@ -247,7 +250,7 @@ impl Leader {
 
     /// Everything that reads or writes tables; the first trouble ends the round.
     fn use_database(&mut self) -> Result<(), End> {
-        let steps: [fn(&mut Leader) -> Result<(), Trouble>; 6] = [
+        let steps: [Step; 6] = [
             Leader::write_if_due,
             Leader::look,
             Leader::carry_out_requests,
@@ -265,106 +268,6 @@ impl Leader {
             }
         }
         Ok(())
-    }
-
-    /// Sleeps until a commit, a finished request, a signal or the next timed step.
-    fn wait(&self) {
-        let pause = self.pause();
-        let timeout =
-            i64::try_from(pause.as_millis()).unwrap_or(1000) + i64::from(!pause.is_zero());
-        // SAFETY: the latch is this process's own; the descriptor lives as long as the crew.
-        unsafe {
-            use std::os::fd::AsRawFd;
-            pg_sys::WaitLatchOrSocket(
-                pg_sys::MyLatch,
-                (pg_sys::WL_LATCH_SET
-                    | pg_sys::WL_TIMEOUT
-                    | pg_sys::WL_SOCKET_READABLE
-                    | pg_sys::WL_EXIT_ON_PM_DEATH) as i32,
-                self.crew.event_fd().as_raw_fd(),
-                timeout,
-                pg_sys::PG_WAIT_EXTENSION,
-            );
-            pg_sys::ResetLatch(pg_sys::MyLatch);
-        }
-        self.crew.clear_event();
-        // A cancel request has nothing to cancel here; outside a transaction it would end the process.
-        // SAFETY: a flag of this process.
-        unsafe { pg_sys::QueryCancelPending = 0 };
-        pgrx::check_for_interrupts!();
-    }
-
-    /// How long nothing is to be done unless something happens.
-    fn pause(&self) -> Duration {
-        // Switched off or full, the poll waits: a configuration change or a finished request wakes us.
-        let mut pause = if self.settings.enabled && self.memory.has_room() {
-            self.settings
-                .poll_interval
-                .saturating_sub(self.last_look.elapsed())
-        } else {
-            self.settings.poll_interval
-        };
-        if let Some(since) = self.unwritten_since {
-            pause = pause.min(
-                self.settings
-                    .result_flush_interval
-                    .saturating_sub(since.elapsed()),
-            );
-        }
-        if !self.settings.enabled {
-            return pause;
-        }
-        if let Some(until) = self.rest_until {
-            return until.saturating_duration_since(Instant::now());
-        }
-        if self.scheduler.waiting() > 0 || !self.flights.is_empty() {
-            pause = pause.min(self.settings.first_pass_limit / 8);
-        }
-        let now = self.clock.now();
-        let work = (self.memory.has_room() && (self.window.cur.is_some() || self.look_soon))
-            || !self.to_cancel.is_empty()
-            || (self.requests_waiting && self.window.cur.is_none())
-            || (self.claimable(now).next().is_some() && self.may_claim());
-        if work {
-            return Duration::ZERO;
-        }
-        // What is due already and not claimable waits for a finished request, which wakes us.
-        if let Some((at, _, _)) = self.due_order.range((now + 1, LOWEST, 0)..).next() {
-            pause = pause.min(Duration::from_micros(u64::try_from(at - now).unwrap_or(0)));
-        }
-        pause
-    }
-
-    /// Reads the configuration file again when told to. Vetted addresses and pooled connections go
-    /// with the old client. Says whether a new life must begin: another origin, or a database that is
-    /// not served any more.
-    fn reload_if_asked(&mut self) -> bool {
-        if !take_reload() {
-            return false;
-        }
-        // SAFETY: the main thread, outside any transaction.
-        unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
-        let settings = Settings::read();
-        match client(&settings) {
-            Ok(client) => self.crew.replace_client(Arc::new(client)),
-            Err(why) => {
-                self.slot.set_error(&why);
-                warning!("webhook leader keeps its HTTP settings: {why}");
-            }
-        }
-        self.crew.set_max_threads(settings.max_in_flight);
-        self.scheduler.set_caps(caps(&settings));
-        self.configuration.set_boundary(settings.boundary.clone());
-        self.settings = settings;
-        let identity = transaction(self.owner, false, c"webhook leader: reloading", || {
-            // SAFETY: plain read of this process's state.
-            let database = outbox::database_name(unsafe { pg_sys::MyDatabaseId });
-            (
-                outbox::origin(),
-                super::settings::serves_database(&database),
-            )
-        });
-        identity.is_ok_and(|identity| identity != (self.origin, true))
     }
 
     /// Lets the view `stat_worker` see how things stand.
@@ -452,33 +355,4 @@ impl Clock {
         self.wall
             .saturating_add(i64::try_from(self.begun.elapsed().as_micros()).unwrap_or(i64::MAX))
     }
-}
-
-fn caps(settings: &Settings) -> Caps {
-    Caps {
-        total: settings.max_in_flight,
-        per_partner: settings.max_in_flight_per_partner,
-        per_endpoint: settings.max_in_flight_per_endpoint,
-    }
-}
-
-fn client(settings: &Settings) -> Result<Client, String> {
-    let ca_pem = if settings.ca_file.is_empty() {
-        None
-    } else {
-        Some(
-            std::fs::read(&settings.ca_file)
-                .map_err(|error| format!("could not read \"webhook.ca_file\": {error}"))?,
-        )
-    };
-    Client::new(ClientSettings {
-        boundary: settings.boundary.clone(),
-        connect_timeout: settings.connect_timeout,
-        request_timeout: settings.request_timeout,
-        max_excerpt: settings.max_response_excerpt,
-        user_agent: format!("webhook_outbox/{}", super::VERSION),
-        ca_pem,
-        max_idle_per_host: settings.max_in_flight_per_endpoint,
-        max_idle: settings.max_in_flight,
-    })
 }

@@ -58,9 +58,6 @@ impl Leader {
             outbox::clamp_due(latest);
             outbox::start_life(n, incarnation);
         })?;
-        // What the last life read may not have been on disk yet, and is about to be sent.
-        // SAFETY: the main thread, outside any transaction.
-        unsafe { pgrx::pg_sys::XLogFlush(pgrx::pg_sys::GetXLogInsertRecPtr()) };
         // Nothing is sent before it is durable: what the last life read, and this one goes on with,
         // may have been committed asynchronously and be flushed by nobody yet.
         // SAFETY: the main thread, outside any transaction; the end of this process's last commit.

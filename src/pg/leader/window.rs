@@ -86,7 +86,7 @@ impl Leader {
             true,
             c"webhook leader: reading events",
             move || {
-                let Some(prev) = prev else { return None };
+                let prev = prev?;
                 let mut read = Read {
                     opened: None,
                     endpoints: Vec::new(),

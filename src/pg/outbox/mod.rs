@@ -4,8 +4,10 @@
 //! Every statement names its objects with their schema and runs as the owner of the extension: no
 //! search_path and no user's rights can change what it means.
 
+mod columns;
 mod configuration;
 mod due;
+mod due_changes;
 mod emitting;
 mod newcomer;
 mod requests;

@@ -6,6 +6,8 @@
 
 use pgrx::prelude::*;
 
+use super::columns::{attempted, column, delivered_at, digests, event_ids, key_ids, texts};
+use super::due_changes::{delete_due, insert_due, update_due};
 use super::statement::{run, statement};
 use super::timestamp;
 use crate::rules::delivery::{Category, Phase};
@@ -121,30 +123,6 @@ statement!(INSERT_EXCERPT, [Vec<&str>, Vec<i64>, Vec<i32>, Vec<&str>],
        from unnest($1, $2, $3, $4) as r (event, endpoint, no, body)
      on conflict do nothing");
 
-statement!(INSERT_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>, Vec<i32>],
-    "insert into webhook._due (event_id, endpoint_id, class, next_attempt_at, attempt_count, series_start)
-     select r.event, r.endpoint, r.class, r.next, r.attempts, r.series
-       from unnest($1, $2, $3, $4, $5, $6) as r (event, endpoint, class, next, attempts, series)
-     on conflict do nothing");
-
-// The full key is given, so that whichever index the planner takes is exact.
-statement!(DELETE_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>],
-    "delete from webhook._due as d
-      using unnest($1, $2, $3, $4) as r (event, endpoint, class, at)
-      where d.event_id = r.event
-        and d.endpoint_id = r.endpoint
-        and d.class = r.class
-        and d.next_attempt_at = r.at");
-
-statement!(UPDATE_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>],
-    "update webhook._due as d
-        set next_attempt_at = r.next, attempt_count = r.attempts
-       from unnest($1, $2, $3, $4, $5, $6) as r (event, endpoint, class, at, next, attempts)
-      where d.event_id = r.event
-        and d.endpoint_id = r.endpoint
-        and d.class = r.class
-        and d.next_attempt_at = r.at");
-
 statement!(CLOSE, [i64, i64, Vec<i64>],
     "insert into webhook._ledger (n, incarnation, batch, kind)
      select $1 + r.o, $2, r.batch, 'close'
@@ -234,45 +212,6 @@ pub fn open_claim(n: i64, incarnation: i64, batch: i64, pairs: &[(Pair, i32)]) {
         ],
         |_| (),
     );
-}
-
-fn column<T>(changes: &[&Change], pick: impl Fn(&Change) -> T) -> Vec<T> {
-    changes.iter().map(|change| pick(change)).collect()
-}
-
-fn attempted<T>(changes: &[&Change], pick: impl Fn(&Attempted) -> Option<T>) -> Vec<Option<T>> {
-    column(changes, |change| change.attempt.as_ref().and_then(&pick))
-}
-
-fn event_ids(changes: &[&Change]) -> Vec<String> {
-    column(changes, |change| change.pair.event.to_string())
-}
-
-fn texts(strings: &[String]) -> Vec<&str> {
-    strings.iter().map(String::as_str).collect()
-}
-
-fn key_ids(changes: &[&Change]) -> Vec<Option<String>> {
-    attempted(changes, |attempt| {
-        let keys: Vec<String> = attempt.key_ids.iter().map(i64::to_string).collect();
-        (!keys.is_empty()).then(|| format!("{{{}}}", keys.join(",")))
-    })
-}
-
-fn digests(changes: &[&Change]) -> Vec<Option<String>> {
-    attempted(changes, |attempt| {
-        attempt.body_sha256.map(|digest| hex(&digest))
-    })
-}
-
-fn delivered_at(changes: &[&Change]) -> Vec<Option<TimestampWithTimeZone>> {
-    column(changes, |change| {
-        let attempt = change.attempt.as_ref()?;
-        let took = i64::from(attempt.latency_ms.unwrap_or(0)) * 1000;
-        (change.state == "delivered")
-            .then(|| timestamp(attempt.started_at + took))
-            .flatten()
-    })
 }
 
 fn insert_deliveries(changes: &[&Change]) {
@@ -423,69 +362,4 @@ fn insert_excerpts(changes: &[Change]) {
         ],
         |_| (),
     );
-}
-
-fn insert_due(changes: &[&Change]) {
-    if changes.is_empty() {
-        return;
-    }
-    let ids = event_ids(changes);
-    run(
-        &INSERT_DUE,
-        &[
-            texts(&ids).into(),
-            column(changes, |change| change.pair.endpoint.0).into(),
-            column(changes, |change| change.class).into(),
-            column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
-            column(changes, |change| change.attempt_count).into(),
-            column(changes, |change| change.series_start).into(),
-        ],
-        |_| (),
-    );
-}
-
-fn delete_due(changes: &[&Change]) {
-    if changes.is_empty() {
-        return;
-    }
-    let ids = event_ids(changes);
-    run(
-        &DELETE_DUE,
-        &[
-            texts(&ids).into(),
-            column(changes, |change| change.pair.endpoint.0).into(),
-            column(changes, |change| change.class).into(),
-            column(changes, |change| change.due.and_then(timestamp)).into(),
-        ],
-        |_| (),
-    );
-}
-
-fn update_due(changes: &[&Change]) {
-    if changes.is_empty() {
-        return;
-    }
-    let ids = event_ids(changes);
-    run(
-        &UPDATE_DUE,
-        &[
-            texts(&ids).into(),
-            column(changes, |change| change.pair.endpoint.0).into(),
-            column(changes, |change| change.class).into(),
-            column(changes, |change| change.due.and_then(timestamp)).into(),
-            column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
-            column(changes, |change| change.attempt_count).into(),
-        ],
-        |_| (),
-    );
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text
 }

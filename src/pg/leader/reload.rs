@@ -1,0 +1,75 @@
+//! Settings of a life: at its beginning and when the configuration file is read again.
+
+use std::sync::Arc;
+
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+
+use super::Leader;
+use super::transaction::{take_reload, transaction};
+use crate::pg::outbox;
+use crate::pg::settings::{self, Settings};
+use crate::rules::scheduler::Caps;
+use crate::wire::client::{Client, ClientSettings};
+
+impl Leader {
+    /// Reads the configuration file again when told to. Vetted addresses and pooled connections go
+    /// with the old client. Says whether a new life must begin: another origin, or a database that is
+    /// not served any more.
+    pub fn reload_if_asked(&mut self) -> bool {
+        if !take_reload() {
+            return false;
+        }
+        // SAFETY: the main thread, outside any transaction.
+        unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
+        let settings = Settings::read();
+        match client(&settings) {
+            Ok(client) => self.crew.replace_client(Arc::new(client)),
+            Err(why) => {
+                self.slot.set_error(&why);
+                warning!("webhook leader keeps its HTTP settings: {why}");
+            }
+        }
+        self.crew.set_max_threads(settings.max_in_flight);
+        self.scheduler.set_caps(caps(&settings));
+        self.configuration.set_boundary(settings.boundary.clone());
+        self.settings = settings;
+        let identity = transaction(self.owner, false, c"webhook leader: reloading", || {
+            // SAFETY: plain read of this process's state.
+            let database = outbox::database_name(unsafe { pg_sys::MyDatabaseId });
+            (outbox::origin(), settings::serves_database(&database))
+        });
+        identity.is_ok_and(|identity| identity != (self.origin, true))
+    }
+}
+
+/// Ceilings of concurrent requests.
+pub fn caps(settings: &Settings) -> Caps {
+    Caps {
+        total: settings.max_in_flight,
+        per_partner: settings.max_in_flight_per_partner,
+        per_endpoint: settings.max_in_flight_per_endpoint,
+    }
+}
+
+/// The HTTP client, with everything it needs from the settings.
+pub fn client(settings: &Settings) -> Result<Client, String> {
+    let ca_pem = if settings.ca_file.is_empty() {
+        None
+    } else {
+        Some(
+            std::fs::read(&settings.ca_file)
+                .map_err(|error| format!("could not read \"webhook.ca_file\": {error}"))?,
+        )
+    };
+    Client::new(ClientSettings {
+        boundary: settings.boundary.clone(),
+        connect_timeout: settings.connect_timeout,
+        request_timeout: settings.request_timeout,
+        max_excerpt: settings.max_response_excerpt,
+        user_agent: format!("webhook_outbox/{}", crate::pg::VERSION),
+        ca_pem,
+        max_idle_per_host: settings.max_in_flight_per_endpoint,
+        max_idle: settings.max_in_flight,
+    })
+}

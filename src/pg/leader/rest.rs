@@ -1,0 +1,82 @@
+//! When the leader sleeps and for how long: never while there is work, never longer than to the next
+//! timed step.
+
+use std::time::{Duration, Instant};
+
+use pgrx::pg_sys;
+
+use super::Leader;
+use crate::rules::ids::EndpointId;
+
+/// Lowest endpoint id, to begin a range with.
+const LOWEST: EndpointId = EndpointId(i64::MIN);
+
+impl Leader {
+    /// Sleeps until a commit, a finished request, a signal or the next timed step.
+    pub fn wait(&self) {
+        let pause = self.pause();
+        let timeout =
+            i64::try_from(pause.as_millis()).unwrap_or(1000) + i64::from(!pause.is_zero());
+        // SAFETY: the latch is this process's own; the descriptor lives as long as the crew.
+        unsafe {
+            use std::os::fd::AsRawFd;
+            pg_sys::WaitLatchOrSocket(
+                pg_sys::MyLatch,
+                (pg_sys::WL_LATCH_SET
+                    | pg_sys::WL_TIMEOUT
+                    | pg_sys::WL_SOCKET_READABLE
+                    | pg_sys::WL_EXIT_ON_PM_DEATH) as i32,
+                self.crew.event_fd().as_raw_fd(),
+                timeout,
+                pg_sys::PG_WAIT_EXTENSION,
+            );
+            pg_sys::ResetLatch(pg_sys::MyLatch);
+        }
+        self.crew.clear_event();
+        // A cancel request has nothing to cancel here; outside a transaction it would end the process.
+        // SAFETY: a flag of this process.
+        unsafe { pg_sys::QueryCancelPending = 0 };
+        pgrx::check_for_interrupts!();
+    }
+
+    /// How long nothing is to be done unless something happens.
+    fn pause(&self) -> Duration {
+        // Switched off or full, the poll waits: a configuration change or a finished request wakes us.
+        let mut pause = if self.settings.enabled && self.memory.has_room() {
+            self.settings
+                .poll_interval
+                .saturating_sub(self.last_look.elapsed())
+        } else {
+            self.settings.poll_interval
+        };
+        if let Some(since) = self.unwritten_since {
+            pause = pause.min(
+                self.settings
+                    .result_flush_interval
+                    .saturating_sub(since.elapsed()),
+            );
+        }
+        if !self.settings.enabled {
+            return pause;
+        }
+        if let Some(until) = self.rest_until {
+            return until.saturating_duration_since(Instant::now());
+        }
+        if self.scheduler.waiting() > 0 || !self.flights.is_empty() {
+            pause = pause.min(self.settings.first_pass_limit / 8);
+        }
+        let now = self.clock.now();
+        let work = (self.memory.has_room() && (self.window.cur.is_some() || self.look_soon))
+            || !self.to_cancel.is_empty()
+            || (self.requests_waiting && self.window.cur.is_none())
+            || (self.claimable(now).next().is_some() && self.may_claim());
+        if work {
+            return Duration::ZERO;
+        }
+        // What is due already and not claimable waits for a finished request, which wakes us.
+        if let Some((at, _, _)) = self.due_order.range((now + 1, LOWEST, 0)..).next() {
+            pause = pause.min(Duration::from_micros(u64::try_from(at - now).unwrap_or(0)));
+        }
+        pause
+    }
+}

@@ -1,0 +1,87 @@
+//! Writing the due table: pairs that begin to wait, wait again, or wait no more.
+
+use pgrx::prelude::*;
+
+use super::columns::{column, event_ids, texts};
+use super::results::Change;
+use super::statement::{run, statement};
+use super::timestamp;
+
+statement!(INSERT_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>, Vec<i32>],
+    "insert into webhook._due (event_id, endpoint_id, class, next_attempt_at, attempt_count, series_start)
+     select r.event, r.endpoint, r.class, r.next, r.attempts, r.series
+       from unnest($1, $2, $3, $4, $5, $6) as r (event, endpoint, class, next, attempts, series)
+     on conflict do nothing");
+
+// The full key is given, so that whichever index the planner takes is exact.
+statement!(DELETE_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>],
+    "delete from webhook._due as d
+      using unnest($1, $2, $3, $4) as r (event, endpoint, class, at)
+      where d.event_id = r.event
+        and d.endpoint_id = r.endpoint
+        and d.class = r.class
+        and d.next_attempt_at = r.at");
+
+statement!(UPDATE_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>],
+    "update webhook._due as d
+        set next_attempt_at = r.next, attempt_count = r.attempts
+       from unnest($1, $2, $3, $4, $5, $6) as r (event, endpoint, class, at, next, attempts)
+      where d.event_id = r.event
+        and d.endpoint_id = r.endpoint
+        and d.class = r.class
+        and d.next_attempt_at = r.at");
+
+pub fn insert_due(changes: &[&Change]) {
+    if changes.is_empty() {
+        return;
+    }
+    let ids = event_ids(changes);
+    run(
+        &INSERT_DUE,
+        &[
+            texts(&ids).into(),
+            column(changes, |change| change.pair.endpoint.0).into(),
+            column(changes, |change| change.class).into(),
+            column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
+            column(changes, |change| change.attempt_count).into(),
+            column(changes, |change| change.series_start).into(),
+        ],
+        |_| (),
+    );
+}
+
+pub fn delete_due(changes: &[&Change]) {
+    if changes.is_empty() {
+        return;
+    }
+    let ids = event_ids(changes);
+    run(
+        &DELETE_DUE,
+        &[
+            texts(&ids).into(),
+            column(changes, |change| change.pair.endpoint.0).into(),
+            column(changes, |change| change.class).into(),
+            column(changes, |change| change.due.and_then(timestamp)).into(),
+        ],
+        |_| (),
+    );
+}
+
+pub fn update_due(changes: &[&Change]) {
+    if changes.is_empty() {
+        return;
+    }
+    let ids = event_ids(changes);
+    run(
+        &UPDATE_DUE,
+        &[
+            texts(&ids).into(),
+            column(changes, |change| change.pair.endpoint.0).into(),
+            column(changes, |change| change.class).into(),
+            column(changes, |change| change.due.and_then(timestamp)).into(),
+            column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
+            column(changes, |change| change.attempt_count).into(),
+        ],
+        |_| (),
+    );
+}
