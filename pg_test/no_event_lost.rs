@@ -164,6 +164,41 @@ fn no_event_is_lost_when_the_leader_is_ended_again_and_again() {
     );
 }
 
+#[test]
+fn nothing_is_sent_before_it_is_durable() {
+    // Nobody else flushes the WAL, and its writer sleeps.
+    let scene = Scene::with(
+        0,
+        &[("wal_writer_delay", "10s"), ("full_page_writes", "off")],
+    );
+    let mut emitted = Vec::new();
+    for round in 0..6 {
+        scene.leader();
+        let mut careless = scene.session();
+        careless.wait_for_worker("running");
+        careless.run("set synchronous_commit = off");
+        let mark = format!("careless-{round}");
+        let more = format!(", correlation_id => '{mark}'");
+        emitted.push(careless.emit_with("closed", "alpha", "{}", &more));
+        wait_for("it arrives", PATIENCE, || scene.arrivals.have_mark(&mark));
+        scene.cluster.signal(scene.leader(), Signal::SIGKILL);
+        wait_for("the server goes down", PATIENCE, || {
+            careless.sql.simple_query("select").is_err()
+        });
+    }
+    scene.leader();
+    let kept: Vec<String> = scene.events().into_iter().map(|event| event.id).collect();
+    let taken_back: Vec<_> = emitted.iter().filter(|id| !kept.contains(id)).collect();
+    assert!(
+        taken_back.is_empty(),
+        "arrived, and then never happened: {taken_back:?}"
+    );
+    println!(
+        "{} events arrived right before a crash, and are there after it",
+        kept.len()
+    );
+}
+
 /// A server, its endpoints and the receiver behind them.
 struct Scene {
     cluster: Cluster,
@@ -180,6 +215,11 @@ struct Scene {
 impl Scene {
     /// Receivers accept all but so many of a hundred requests, most of them quickly.
     fn set(failures: u64) -> Scene {
+        Self::with(failures, &[])
+    }
+
+    /// The same, with further settings of the server.
+    fn with(failures: u64, settings: &[(&str, &str)]) -> Scene {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .expect("a clock");
@@ -196,7 +236,12 @@ impl Scene {
         println!(
             "WEBHOOK_SEED={seed}: {cap} requests per endpoint, first pass {limit}, results every {flush} ms"
         );
-        let cluster = Cluster::plan()
+        let plan = settings
+            .iter()
+            .fold(Cluster::plan(), |plan, (name, value)| {
+                plan.setting(name, value)
+            });
+        let cluster = plan
             .setting("fsync", "on")
             .setting("webhook.max_in_flight_per_endpoint", cap)
             .setting("webhook.first_pass_limit", limit)

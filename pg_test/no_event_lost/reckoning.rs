@@ -38,7 +38,7 @@ pub struct Report {
 
 /// A row of `webhook.events`.
 pub struct Event {
-    id: String,
+    pub id: String,
     partner: String,
     kind: String,
     mark: String,

@@ -234,6 +234,14 @@ fn describe(
             None,
         );
     }
+    // SAFETY: plain read of this process's state.
+    if outbox::is_template(unsafe { pg_sys::MyDatabaseId }) {
+        return (
+            "not served",
+            Some("This database is a template, which must stay without connections."),
+            None,
+        );
+    }
     if !settings::serves_database(database) {
         return (
             "not served",

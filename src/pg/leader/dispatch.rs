@@ -218,6 +218,7 @@ impl Leader {
                 attempt: None,
                 next_attempt_at: None,
                 due: Some(row.next_attempt_at),
+                on_wire: false,
             });
             self.unwritten_since.get_or_insert_with(Instant::now);
             self.settle(batch);

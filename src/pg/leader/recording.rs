@@ -96,6 +96,7 @@ impl Leader {
             attempt: Some(attempted(outcome, verdict.category, waiting.message.digest)),
             next_attempt_at,
             due: waiting.due,
+            on_wire: false,
         });
         self.unwritten_since.get_or_insert_with(Instant::now);
         self.settle(waiting.batch);
@@ -194,6 +195,7 @@ impl Leader {
                     attempt: None,
                     next_attempt_at: Some(at),
                     due: None,
+                    on_wire: true,
                 });
                 let queue = (waiting.pair.endpoint, waiting.message.class);
                 self.note_due(queue, at);

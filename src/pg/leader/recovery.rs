@@ -236,6 +236,7 @@ impl Leader {
             attempt: Some(lost_attempt()),
             next_attempt_at: Some(at),
             due,
+            on_wire: false,
         }
     }
 

@@ -41,6 +41,9 @@ impl Leader {
 
     /// How long nothing is to be done unless something happens.
     fn pause(&self) -> Duration {
+        if let Some(until) = self.rest_until {
+            return until.saturating_duration_since(Instant::now());
+        }
         // Switched off or full, the poll waits: a configuration change or a finished request wakes us.
         let mut pause = if self.settings.enabled && self.memory.has_room() {
             self.settings
@@ -59,8 +62,8 @@ impl Leader {
         if !self.settings.enabled {
             return pause;
         }
-        if let Some(until) = self.rest_until {
-            return until.saturating_duration_since(Instant::now());
+        if let Some(wait) = self.house_pause() {
+            pause = pause.min(wait);
         }
         if self.scheduler.waiting() > 0 || !self.flights.is_empty() {
             pause = pause.min(self.settings.first_pass_limit / 8);

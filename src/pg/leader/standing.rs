@@ -81,6 +81,7 @@ impl Leader {
             attempt: None,
             next_attempt_at: None,
             due: waiting.due,
+            on_wire: false,
         });
         self.unwritten_since.get_or_insert_with(Instant::now);
         self.settle(waiting.batch);

@@ -44,15 +44,7 @@ impl Leader {
         {
             self.trim()?;
         }
-        let idle = self.flights.is_empty() && self.scheduler.waiting() == 0;
-        // Tomorrow's partitions cannot wait for a quiet moment: once the day has begun it is too late.
-        if (idle || self.upkeep.next_day <= today() + 2)
-            // Until an event of this database was read it may be a copy that is still being restored,
-            // and the restore brings partitions of its own.
-            && self.last_pos > 0
-            && self.upkeep.next_day <= today() + DAYS_AHEAD
-            && Instant::now() >= self.upkeep.not_before
-        {
+        if self.house_pause() == Some(Duration::ZERO) {
             self.upkeep.not_before = Instant::now()
                 + if self.make_next_partition().is_ok() {
                     Duration::from_millis(100)
@@ -61,6 +53,21 @@ impl Leader {
                 };
         }
         Ok(())
+    }
+
+    /// How long until the next partition is to be made; none = not now.
+    pub fn house_pause(&self) -> Option<Duration> {
+        let idle = self.flights.is_empty() && self.scheduler.waiting() == 0;
+        // Tomorrow's partitions cannot wait for a quiet moment: once the day has begun it is too late.
+        let urgent = self.upkeep.next_day <= today() + 2;
+        // Until an event of this database was read it may be a copy that is still being restored, and
+        // the restore brings partitions of its own.
+        let wanted = self.last_pos > 0 && self.upkeep.next_day <= today() + DAYS_AHEAD;
+        (wanted && (idle || urgent)).then(|| {
+            self.upkeep
+                .not_before
+                .saturating_duration_since(Instant::now())
+        })
     }
 
     fn make_next_partition(&mut self) -> Result<(), Trouble> {

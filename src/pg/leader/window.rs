@@ -341,6 +341,7 @@ impl Leader {
             attempt: None,
             next_attempt_at: Some(at),
             due: None,
+            on_wire: false,
         });
         self.unwritten_since.get_or_insert_with(Instant::now);
         self.settle(waiting.batch);

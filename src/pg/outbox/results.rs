@@ -37,6 +37,8 @@ pub struct Change {
     pub next_attempt_at: Option<i64>,
     /// Where the pair came from: its row of the due table, or none for a first pass.
     pub due: Option<i64>,
+    /// The request is under way: the time in the due table is a precaution, not a plan.
+    pub on_wire: bool,
 }
 
 /// One attempt.
@@ -231,7 +233,11 @@ fn insert_deliveries(changes: &[&Change]) {
             column(changes, |change| change.series_start).into(),
             attempted(changes, |attempt| timestamp(attempt.started_at)).into(),
             delivered_at(changes).into(),
-            column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
+            column(changes, |change| {
+                let planned = change.next_attempt_at.filter(|_| !change.on_wire);
+                planned.and_then(timestamp)
+            })
+            .into(),
             attempted(changes, |attempt| attempt.latency_ms).into(),
             attempted(changes, |attempt| attempt.status).into(),
             attempted(changes, |attempt| {
