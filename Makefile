@@ -52,9 +52,11 @@ demo: ## shows a signed, a retried and a replayed delivery on a private server
 test: ## everything: lint, the pure rooms, both PostgreSQL versions
 	@pg_test/all
 
-bench: stage ## commit to arrival beside a bare client, and what an idle leader costs
-	@$(PLACES) && WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure \
-	  cargo run --locked --quiet -p webhook_outbox_test --example latency
+bench: stage ## drain and latency beside a bare client, and what an idle leader costs
+	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \
+	  for part in drain latency; do \
+	    cargo run --locked --quiet -p webhook_outbox_test --example $$part; \
+	  done
 
 lint: setup ## formatting, clippy, licences, no unsafe code outside src/pg
 	@pg_test/support/lint.sh

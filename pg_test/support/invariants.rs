@@ -85,12 +85,13 @@ pub const ALWAYS: &[(&str, &str)] = &[
         "select event_id, endpoint_id from webhook._delivery where state = 'delivered' and delivered_at is null",
     ),
     (
+        // What is on the wire shows no next attempt; its time in the due table is a precaution.
         "what waits, and nothing else, is in the due table, with the same numbers",
         "select event_id, endpoint_id, d.state, d.attempt_count, w.attempt_count, d.next_attempt_at, w.next_attempt_at
            from (select * from webhook._delivery where state in ('pending', 'retrying')) d
            full join webhook._due w using (event_id, endpoint_id)
-          where (d.attempt_count, d.series_start, d.next_attempt_at)
-                is distinct from (w.attempt_count, w.series_start, w.next_attempt_at)",
+          where (d.attempt_count, d.series_start) is distinct from (w.attempt_count, w.series_start)
+             or d.next_attempt_at <> w.next_attempt_at",
     ),
     (
         "the ledger says where the leader stands",

@@ -36,12 +36,13 @@ impl Leader {
     fn judge(&mut self, flight: Flight, outcome: Outcome) {
         let Flight {
             waiting,
-            begun,
             generation,
             overdue,
+            ..
         } = flight;
         let endpoint = waiting.pair.endpoint;
-        let took = i64::try_from(begun.elapsed().as_micros()).unwrap_or(i64::MAX);
+        // The receiver's own time: what the leader takes for itself says nothing about the endpoint.
+        let took = i64::try_from(outcome.latency_us).unwrap_or(i64::MAX);
         self.scheduler.finished(endpoint, took, overdue);
         self.memory.leave(waiting.pair);
         let attempt_count = waiting.attempt_count + 1;
