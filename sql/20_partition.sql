@@ -10,6 +10,30 @@ language c immutable strict parallel safe
 as 'MODULE_PATHNAME', 'day_bound_wrapper';
 comment on function webhook._day_bound(text, date) is 'Partition bound of a table at the beginning of a UTC day.';
 
+create function webhook._close(
+  relation regclass -- table, view or sequence
+) returns void
+language plpgsql volatile
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+declare
+  grantee regrole;
+begin
+  execute format('revoke all on %s from public', relation);
+  for grantee in
+    select distinct a.grantee::regrole
+      from pg_class as c
+     cross join lateral aclexplode(c.relacl) as a
+     where c.oid = relation
+       and a.grantee <> c.relowner
+       and a.grantee <> 0
+  loop
+    execute format('revoke all on %s from %s', relation, grantee);
+  end loop;
+end
+$$;
+comment on function webhook._close(regclass) is 'Takes a relation from everybody but its owner: default privileges of the owner may have given it away.';
+
 create function webhook._add_partition(
   parent text, -- name of the partitioned table
   day date     -- UTC day
@@ -58,7 +82,7 @@ begin
       execute format('alter table webhook.%I add primary key (event_id, endpoint_id, attempt_no)', leaf);
   end case;
   -- Default privileges of the owner must not open what the extension keeps closed.
-  execute format('revoke all on webhook.%I from public', leaf);
+  perform webhook._close(format('webhook.%I', leaf)::regclass);
   execute format('comment on table webhook.%I is %L', leaf, format('Rows of %s of %s (UTC).', parent, day));
   execute format('alter table webhook.%I attach partition webhook.%I for values from (%L) to (%L)', parent, leaf, low, high);
   return true;

@@ -7,6 +7,27 @@ revoke all on all routines in schema webhook from public;
 revoke all on all tables in schema webhook from public;
 revoke all on all sequences in schema webhook from public;
 revoke all on schema webhook from public;
+-- They may have named roles, too.
+do $$
+declare
+  given record;
+begin
+  perform webhook._close(c.oid::regclass)
+     from pg_catalog.pg_class as c
+    where c.relnamespace = 'webhook'::regnamespace
+      and c.relkind in ('r', 'p', 'v', 'S');
+  for given in
+    select p.oid::regprocedure as routine, a.grantee::regrole as grantee
+      from pg_catalog.pg_proc as p
+     cross join lateral pg_catalog.aclexplode(p.proacl) as a
+     where p.pronamespace = 'webhook'::regnamespace
+       and a.grantee <> p.proowner
+       and a.grantee <> 0
+  loop
+    execute format('revoke all on function %s from %s', given.routine, given.grantee);
+  end loop;
+end
+$$;
 
 -- Monitoring agents read the two stat views, and nothing else here. Functions that a view calls run with
 -- the rights of whoever reads it, so they need EXECUTE as well: what they tell is an origin, a time and counters.

@@ -178,7 +178,9 @@ unsafe extern "C-unwind" fn at_transaction_end(
     event: pg_sys::XactEvent::Type,
     _arg: *mut std::ffi::c_void,
 ) {
-    if event == pg_sys::XactEvent::XACT_EVENT_ABORT {
+    use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_PREPARE};
+    // What is prepared may still be rolled back, by anybody.
+    if event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE {
         forget_sealing();
     }
 }

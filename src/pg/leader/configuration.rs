@@ -142,9 +142,20 @@ impl Configuration {
         }
     }
 
-    /// Endpoints of the event's own partner that get it. An endpoint gets what its own creating
-    /// transaction emitted and whatever that transaction could not see yet, nothing older.
+    /// Endpoints of the event's own partner that get it.
     pub fn matches(&self, event: &Event, xid: u64) -> Vec<EndpointId> {
+        let mut matches = self.matches_any(event, xid);
+        matches.retain(|id| {
+            self.endpoints
+                .get(id)
+                .is_some_and(|endpoint| endpoint.standing != Standing::Closed)
+        });
+        matches
+    }
+
+    /// The same, those that are closed by now included. An endpoint gets what its own creating
+    /// transaction emitted and whatever that transaction could not see yet, nothing older.
+    pub fn matches_any(&self, event: &Event, xid: u64) -> Vec<EndpointId> {
         let Some(candidates) = self.by_partner.get(&event.partner_id) else {
             return Vec::new();
         };
@@ -153,8 +164,7 @@ impl Configuration {
             .copied()
             .filter(|id| {
                 self.endpoints.get(id).is_some_and(|endpoint| {
-                    endpoint.standing != Standing::Closed
-                        && endpoint.test == event.test
+                    endpoint.test == event.test
                         && (xid == endpoint.created_xid || !endpoint.created_snapshot.sees(xid))
                         && endpoint
                             .event_types

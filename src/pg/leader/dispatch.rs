@@ -108,21 +108,42 @@ impl Leader {
         Ok(())
     }
 
-    /// Queues that are due and whose endpoint has room, with how much.
+    /// Queues that are due and whose endpoint and partner have room, with how much.
     pub fn claimable(&self, now: i64) -> impl Iterator<Item = (EndpointId, i16, usize)> + '_ {
+        let partners = self.claimed_by_partner();
         self.due_order
             .iter()
             .take_while(move |(at, _, _)| *at <= now)
-            .filter_map(|(_, endpoint, class)| {
+            .filter_map(move |(_, endpoint, class)| {
                 let known = self.configuration.endpoint(*endpoint)?;
-                // Twice the room, so that a finished request finds the next pair waiting.
+                let held = partners
+                    .get(known.partner_id.as_str())
+                    .copied()
+                    .unwrap_or(0);
+                // Twice the caps, so that a finished request finds the next pair waiting.
+                let of_partner = (self.settings.max_in_flight_per_partner * 2).saturating_sub(held);
+                let cap = known
+                    .cap
+                    .unwrap_or(self.settings.max_in_flight_per_endpoint);
                 let room = self
                     .scheduler
-                    .room_for(*endpoint, known.cap.map(|cap| cap * 2))
+                    .room_for(*endpoint, Some(cap * 2))
+                    .min(of_partner)
                     .min(CLAIM_ROWS);
                 (room > 0 && self.scheduler.waiting_for(*endpoint) == 0)
                     .then_some((*endpoint, *class, room))
             })
+    }
+
+    /// Claimed pairs in memory by partner: many hanging endpoints of one must not hold them all.
+    fn claimed_by_partner(&self) -> HashMap<&str, usize> {
+        let mut partners = HashMap::new();
+        for (id, count) in self.memory.claimed_by() {
+            if let Some(endpoint) = self.configuration.endpoint(id) {
+                *partners.entry(endpoint.partner_id.as_str()).or_default() += count;
+            }
+        }
+        partners
     }
 
     /// Whether memory has room for claimed pairs.
@@ -134,11 +155,21 @@ impl Leader {
     /// What to claim now, at most `pairs` in all, with the keysets to go on from.
     fn claims(&self, now: i64, mut pairs: usize) -> Vec<Claim> {
         let mut claims = Vec::new();
-        for (endpoint, class, room) in self.claimable(now).take(CLAIM_QUEUES) {
-            let limit = room.min(pairs);
-            if limit == 0 {
+        let mut partners = self.claimed_by_partner();
+        let per_partner = self.settings.max_in_flight_per_partner * 2;
+        for (endpoint, class, room) in self.claimable(now) {
+            if pairs == 0 || claims.len() == CLAIM_QUEUES {
                 break;
             }
+            let Some(known) = self.configuration.endpoint(endpoint) else {
+                continue;
+            };
+            let held = partners.entry(known.partner_id.as_str()).or_default();
+            let limit = room.min(pairs).min(per_partner.saturating_sub(*held));
+            if limit == 0 {
+                continue;
+            }
+            *held += limit;
             pairs -= limit;
             claims.push(Claim {
                 endpoint,
@@ -282,6 +313,7 @@ impl Leader {
                     begun: Instant::now(),
                     generation: endpoint.generation,
                     overdue: false,
+                    cancelled: None,
                 },
             );
             self.crew.submit(job);

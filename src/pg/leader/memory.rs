@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::rules::ids::Pair;
+use crate::rules::ids::{EndpointId, Pair};
 
 /// First-pass pairs, and bytes of their messages, beyond which no batch is opened.
 const MAX_FRESH_PAIRS: usize = 8_192;
@@ -23,6 +23,8 @@ pub struct Memory {
     pairs: HashMap<Pair, (bool, usize)>,
     fresh: Share,
     claimed: Share,
+    /// Claimed pairs by endpoint: what a partner's endpoints hold together is bounded, too.
+    claimed_by: HashMap<EndpointId, usize>,
 }
 
 impl Memory {
@@ -39,6 +41,9 @@ impl Memory {
     /// A pair came into memory, from a window or from the due table.
     pub fn enter(&mut self, pair: Pair, claimed: bool, bytes: usize) {
         if self.pairs.insert(pair, (claimed, bytes)).is_none() {
+            if claimed {
+                *self.claimed_by.entry(pair.endpoint).or_default() += 1;
+            }
             let share = self.share(claimed);
             share.pairs += 1;
             share.bytes += bytes;
@@ -48,6 +53,12 @@ impl Memory {
     /// A pair left memory.
     pub fn leave(&mut self, pair: Pair) {
         if let Some((claimed, bytes)) = self.pairs.remove(&pair) {
+            if claimed && let Some(count) = self.claimed_by.get_mut(&pair.endpoint) {
+                *count -= 1;
+                if *count == 0 {
+                    self.claimed_by.remove(&pair.endpoint);
+                }
+            }
             let share = self.share(claimed);
             share.pairs = share.pairs.saturating_sub(1);
             share.bytes = share.bytes.saturating_sub(bytes);
@@ -73,6 +84,11 @@ impl Memory {
             limit.saturating_sub(self.claimed.pairs),
             MAX_CLAIMED_BYTES.saturating_sub(self.claimed.bytes),
         )
+    }
+
+    /// Claimed pairs of each endpoint that has some.
+    pub fn claimed_by(&self) -> impl Iterator<Item = (EndpointId, usize)> + '_ {
+        self.claimed_by.iter().map(|(id, count)| (*id, *count))
     }
 
     fn share(&mut self, claimed: bool) -> &mut Share {

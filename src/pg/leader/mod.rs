@@ -130,11 +130,15 @@ struct Leader {
     /// Ledger row that holds the position, kept when the ledger is trimmed.
     position_n: i64,
     batches: HashMap<i64, Batch>,
+    /// Batches with a row that could not be stored, and from where on the ledger is kept for them.
+    stuck: HashMap<i64, i64>,
     scheduler: Scheduler<Waiting>,
     flights: HashMap<u64, Flight>,
     last_ticket: u64,
     memory: Memory,
     crew: Crew,
+    /// Certificate authorities in force, PEM.
+    ca_pem: Option<Vec<u8>>,
     /// When each queue has its next row, and the same ordered by time.
     due: HashMap<Queue, i64>,
     due_order: BTreeSet<(i64, EndpointId, i16)>,
@@ -167,7 +171,8 @@ impl Leader {
         extension: pg_sys::Oid,
     ) -> Result<Leader, End> {
         let settings = Settings::read();
-        let client = client(&settings).map_err(End::Failed)?;
+        let ca_pem = reload::authorities(&settings).map_err(End::Failed)?;
+        let client = client(&settings, ca_pem.clone()).map_err(End::Failed)?;
         let crew = Crew::new(settings.max_in_flight, Arc::new(client))
             .map_err(|error| End::Failed(format!("could not set up the HTTP threads: {error}")))?;
         let origin = transaction(owner, false, c"webhook leader: starting", outbox::origin)
@@ -187,11 +192,13 @@ impl Leader {
             last_pos: 0,
             position_n: 0,
             batches: HashMap::new(),
+            stuck: HashMap::new(),
             scheduler: Scheduler::new(caps(&settings)),
             flights: HashMap::new(),
             last_ticket: 0,
             memory: Memory::default(),
             crew,
+            ca_pem,
             due: HashMap::new(),
             due_order: BTreeSet::new(),
             cursors: HashMap::new(),

@@ -51,4 +51,6 @@ pub struct Flight {
     pub generation: i64,
     /// Has outlasted the first pass.
     pub overdue: bool,
+    /// Its endpoint closed meanwhile: why, and that it is not tried again.
+    pub cancelled: Option<String>,
 }

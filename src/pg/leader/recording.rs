@@ -38,6 +38,7 @@ impl Leader {
             waiting,
             generation,
             overdue,
+            cancelled,
             ..
         } = flight;
         let endpoint = waiting.pair.endpoint;
@@ -57,9 +58,7 @@ impl Leader {
         let (state, reason, next_attempt_at) = match verdict.next {
             Next::Delivered => ("delivered", None, None),
             // Nobody waits for it any more: its queue was cancelled while it was on the wire.
-            Next::Retry { .. } if self.closed(endpoint) => {
-                ("cancelled", Some(self.closing_reason(endpoint)), None)
-            }
+            Next::Retry { .. } if cancelled.is_some() => ("cancelled", cancelled, None),
             Next::Retry { after } => {
                 let after = i64::try_from(after.as_micros()).unwrap_or(i64::MAX);
                 let at = self.stamp(self.clock.now().saturating_add(after));
@@ -232,7 +231,10 @@ impl Leader {
     /// they cannot be stored they are written in halves, so that one row that cannot be stored keeps
     /// no other one from being stored.
     pub fn write(&mut self) -> Result<(), Trouble> {
-        let outcomes = std::mem::take(&mut self.outcomes);
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        outcomes
+            .closed
+            .retain(|batch| !self.stuck.contains_key(batch));
         self.unwritten_since = None;
         let trouble = match self.write_once(&outcomes) {
             Ok(()) => return Ok(()),
@@ -249,12 +251,17 @@ impl Leader {
         self.slot.set_error(trouble.text());
         let mut failed = HashSet::new();
         self.write_in_halves(&outcomes.changes, &mut failed)?;
-        // Batches of rows that could not be stored stay open: the next life takes them up again.
+        // Batches of rows that could not be stored stay open, and in the ledger: the next life takes
+        // them up again.
+        for batch in failed {
+            let n = self.batches.get(&batch).map_or(0, |open| open.n);
+            self.stuck.insert(batch, n);
+        }
         let mut rest = Outcomes {
             changes: Vec::new(),
             ..outcomes
         };
-        rest.closed.retain(|batch| !failed.contains(batch));
+        rest.closed.retain(|batch| !self.stuck.contains_key(batch));
         self.write_once(&rest).map_err(|trouble| {
             // Half of it is written: a new life tells what is not.
             Trouble::Lasting(trouble.text().to_owned())

@@ -140,7 +140,7 @@ impl Leader {
                 .filter(|row| !row.expunged && self.sealed(row));
             for row in sound {
                 let class = self.configuration.class(&row.event.kind);
-                for endpoint in self.configuration.matches(&row.event, row.xid) {
+                for endpoint in self.configuration.matches_any(&row.event, row.xid) {
                     let event = row.event.id;
                     pairs.push((Pair { event, endpoint }, class));
                 }
@@ -166,7 +166,19 @@ impl Leader {
         let changes = pairs
             .iter()
             .filter(|(pair, _)| !known.contains_key(pair))
-            .map(|(pair, class)| self.lost(*pair, *class, 1, 0, at, None))
+            .map(|(pair, class)| {
+                let lost = self.lost(*pair, *class, 1, 0, at, None);
+                // Sent to or not before it closed: it is told, and not sent again.
+                if self.closed(pair.endpoint) {
+                    return Change {
+                        state: "cancelled",
+                        reason: Some(self.closing_reason(pair.endpoint)),
+                        next_attempt_at: None,
+                        ..lost
+                    };
+                }
+                lost
+            })
             .collect();
         self.lose(changes, at)
     }
@@ -229,7 +241,8 @@ impl Leader {
                 .endpoint(pair.endpoint)
                 .map_or(1, |endpoint| endpoint.revision),
             class,
-            series_start,
+            // Nobody knows what the receiver did: the schedule does not count the attempt.
+            series_start: series_start + 1,
             state: "retrying",
             reason: None,
             attempt_count: attempt,

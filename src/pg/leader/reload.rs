@@ -23,11 +23,16 @@ impl Leader {
         // SAFETY: the main thread, outside any transaction.
         unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
         let settings = Settings::read();
-        match client(&settings) {
+        // A file that cannot be read must not keep the old boundary in force.
+        match authorities(&settings) {
+            Ok(pem) => self.ca_pem = pem,
+            Err(why) => self.complain("keeps its certificate authorities", &why),
+        }
+        match client(&settings, self.ca_pem.clone()) {
             Ok(client) => self.crew.replace_client(Arc::new(client)),
             Err(why) => {
-                self.slot.set_error(&why);
-                warning!("webhook leader keeps its HTTP settings: {why}");
+                self.complain("ends", &why);
+                return true;
             }
         }
         self.crew.set_max_threads(settings.max_in_flight);
@@ -41,6 +46,21 @@ impl Leader {
         });
         identity.is_ok_and(|identity| identity != (self.origin, true))
     }
+
+    fn complain(&self, what: &str, why: &str) {
+        self.slot.set_error(why);
+        warning!("webhook leader {what}: {why}");
+    }
+}
+
+/// The certificate authorities that the settings name, PEM; none = those of the system.
+pub fn authorities(settings: &Settings) -> Result<Option<Vec<u8>>, String> {
+    if settings.ca_file.is_empty() {
+        return Ok(None);
+    }
+    std::fs::read(&settings.ca_file)
+        .map(Some)
+        .map_err(|error| format!("could not read \"webhook.ca_file\": {error}"))
 }
 
 /// Ceilings of concurrent requests.
@@ -53,15 +73,7 @@ pub fn caps(settings: &Settings) -> Caps {
 }
 
 /// The HTTP client, with everything it needs from the settings.
-pub fn client(settings: &Settings) -> Result<Client, String> {
-    let ca_pem = if settings.ca_file.is_empty() {
-        None
-    } else {
-        Some(
-            std::fs::read(&settings.ca_file)
-                .map_err(|error| format!("could not read \"webhook.ca_file\": {error}"))?,
-        )
-    };
+pub fn client(settings: &Settings, ca_pem: Option<Vec<u8>>) -> Result<Client, String> {
     Client::new(ClientSettings {
         boundary: settings.boundary.clone(),
         connect_timeout: settings.connect_timeout,

@@ -27,7 +27,7 @@ struct Plan {
 impl Leader {
     /// Carries out waiting requests once the window they were made in is read to its end.
     pub fn carry_out_requests(&mut self) -> Result<(), Trouble> {
-        if !self.requests_waiting || self.window.cur.is_some() {
+        if !self.requests_waiting || self.window.cur.is_some() || self.reopening() {
             return Ok(());
         }
         if !self.outcomes.changes.is_empty() {

@@ -4,7 +4,6 @@ use std::ffi::CStr;
 use std::time::Duration;
 
 use pgrx::pg_sys;
-use pgrx::prelude::*;
 
 use super::End;
 use super::transaction::{terminating, transaction};
@@ -12,7 +11,7 @@ use crate::pg::wake::{Activity, Slot, superseded};
 use crate::pg::{VERSION, outbox, settings};
 
 /// First key of the advisory lock that a leader holds for as long as it lives ("whob").
-const LOCK_CLASS: i32 = 0x7768_6f62;
+const LOCK_CLASS: u32 = 0x7768_6f62;
 
 /// What autovacuum overrides for itself, and for the same reason: ALTER DATABASE and ALTER ROLE
 /// settings apply to background workers too. The planner settings keep the hot statements on their
@@ -93,7 +92,7 @@ pub fn enter(
             continue;
         }
         let locked = transaction(user, false, c"webhook leader: waiting for its lock", || {
-            take_lock(extension)
+            take_lock(database, extension)
         })
         .map_err(End::from)?;
         if locked {
@@ -109,18 +108,22 @@ pub fn extension_oid() -> pg_sys::Oid {
     unsafe { pg_sys::get_extension_oid(c"webhook_outbox".as_ptr(), true) }
 }
 
-/// Session-level: PostgreSQL itself releases it when the process ends, however it ends.
-fn take_lock(extension: pg_sys::Oid) -> bool {
-    Spi::get_one_with_args::<bool>(
-        "select pg_catalog.pg_try_advisory_lock($1, $2)",
-        &[
-            LOCK_CLASS.into(),
-            i32::from_ne_bytes(extension.to_u32().to_ne_bytes()).into(),
-        ],
-    )
-    .ok()
-    .flatten()
-    .unwrap_or(false)
+/// Session-level: PostgreSQL itself releases it when the process ends, however it ends. An advisory
+/// lock of a kind that no SQL function reaches (field 4 is 1 or 2 there), so that no user can take it
+/// first and keep the leader out.
+fn take_lock(database: pg_sys::Oid, extension: pg_sys::Oid) -> bool {
+    let tag = pg_sys::LOCKTAG {
+        locktag_field1: database.to_u32(),
+        locktag_field2: LOCK_CLASS,
+        locktag_field3: extension.to_u32(),
+        locktag_field4: 3,
+        locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
+        locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
+    };
+    // SAFETY: a complete tag; the call does not wait.
+    let result =
+        unsafe { pg_sys::LockAcquire(&raw const tag, pg_sys::ExclusiveLock as i32, true, true) };
+    result != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
 }
 
 fn nap(time: Duration) {

@@ -11,7 +11,7 @@ use crate::pg::outbox::{self, Change, EndpointRow};
 use crate::rules::ids::EndpointId;
 
 /// Deliveries cancelled in one transaction.
-const CANCEL_ROWS: i32 = 500;
+const CANCEL_ROWS: i32 = 2_000;
 
 impl Leader {
     /// Endpoints that began or ceased to be sent to.
@@ -46,6 +46,12 @@ impl Leader {
         let reason = self.closing_reason(id);
         for waiting in self.scheduler.take_all(id) {
             self.cancel(waiting, &reason);
+        }
+        // What is on the wire may still be delivered, but is not tried again, whatever opens later.
+        for flight in self.flights.values_mut() {
+            if flight.waiting.pair.endpoint == id {
+                flight.cancelled = Some(reason.clone());
+            }
         }
         self.to_cancel.push((id, reason));
     }
@@ -105,9 +111,16 @@ impl Leader {
     /// Cancels what closed endpoints have in the due table, a bounded number at a time. An endpoint that
     /// is opened again meanwhile stays closed until its old queue is gone.
     pub fn cancel_queues(&mut self) -> Result<(), Trouble> {
-        let Some((id, reason)) = self.to_cancel.last().cloned() else {
+        // Endpoints that are to open again come first: events wait for them.
+        let next = self
+            .to_cancel
+            .iter()
+            .position(|(id, _)| self.deferred.iter().any(|row| row.id == *id))
+            .or_else(|| self.to_cancel.len().checked_sub(1));
+        let Some(next) = next else {
             return Ok(());
         };
+        let (id, reason) = self.to_cancel[next].clone();
         // Results on their way could put rows back: they are written first.
         if !self.outcomes.changes.is_empty() {
             self.write()?;
@@ -122,7 +135,7 @@ impl Leader {
             },
         )?;
         if cancelled == 0 {
-            self.to_cancel.pop();
+            self.to_cancel.remove(next);
             for class in [0, 1] {
                 self.set_due((id, class), None);
                 self.cursors.remove(&(id, class));
@@ -135,6 +148,13 @@ impl Leader {
             self.configure(opened);
         }
         Ok(())
+    }
+
+    /// Whether an endpoint is to open again that still has an old queue to be cancelled.
+    pub fn reopening(&self) -> bool {
+        self.deferred
+            .iter()
+            .any(|row| matches!(row.state.as_str(), "active" | "paused" | "unverified"))
     }
 
     /// Takes over endpoints that are new or changed.

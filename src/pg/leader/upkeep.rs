@@ -94,6 +94,7 @@ impl Leader {
             .batches
             .values()
             .map(|batch| batch.n)
+            .chain(self.stuck.values().copied())
             .min()
             .unwrap_or(self.last_n);
         let position = self.position_n;

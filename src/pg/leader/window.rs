@@ -22,6 +22,8 @@ use crate::rules::snapshot::Snapshot;
 const BATCH_EVENTS: i32 = 500;
 const BATCH_BYTES: i64 = 8 << 20;
 
+/// Pairs for new endpoints made by one statement.
+const BELATED_ROWS: usize = 1_000;
 /// How far the feed follows an event whose id lies ahead of this machine's clock.
 const MAX_AHEAD_MS: u64 = 5_000;
 
@@ -55,6 +57,11 @@ impl Leader {
     /// Opens a window when somebody committed or when it is time to poll, and reads one batch of it.
     pub fn look(&mut self) -> Result<(), Trouble> {
         let due = self.last_look.elapsed() >= self.settings.poll_interval;
+        // An endpoint that opens waits for its old queue to be cancelled, and its events with it.
+        if self.reopening() {
+            self.look_soon = true;
+            return Ok(());
+        }
         if !self.memory.has_room() || !(self.look_soon || due || self.window.cur.is_some()) {
             return Ok(());
         }
@@ -145,14 +152,23 @@ impl Leader {
         if let Some((cur, flush)) = read.opened {
             // Before anything of the new window is written: should this life end here, the next one
             // finds the same endpoints new and does it again.
-            let belated = self.belated(&read.endpoints, &read.missed, &read.types);
+            let mut belated = self.belated(&read.endpoints, &read.missed, &read.types);
+            // After a restart in the middle of a window some of them may be on their way already.
+            if !belated.is_empty() && !self.outcomes.changes.is_empty() {
+                self.write()?;
+            }
+            belated.retain(|belated| !self.memory.contains(belated.pair));
             let at = self.stamp(self.clock.now());
             if !belated.is_empty() {
                 transaction(
                     self.owner,
                     false,
                     c"webhook leader: catching up for new endpoints",
-                    || outbox::add_belated(&belated, at),
+                    || {
+                        for some in belated.chunks(BELATED_ROWS) {
+                            outbox::add_belated(some, at);
+                        }
+                    },
                 )?;
             }
             self.window.cur = Some(cur);
@@ -168,6 +184,9 @@ impl Leader {
             }
         }
         self.seal_keys.extend(read.seal_keys);
+        if self.reopening() {
+            return Ok(());
+        }
         if !read.rows.is_empty() {
             self.open(&read.rows)?;
         }
@@ -349,8 +368,5 @@ impl Leader {
 }
 
 fn size(rows: &[Seen]) -> i64 {
-    rows.iter()
-        .filter_map(|seen| seen.row.as_ref())
-        .map(|row| i64::try_from(row.event.data.len()).unwrap_or(i64::MAX))
-        .sum()
+    rows.iter().map(|seen| seen.bytes).sum()
 }

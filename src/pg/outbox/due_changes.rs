@@ -22,10 +22,10 @@ statement!(DELETE_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithT
         and d.class = r.class
         and d.next_attempt_at = r.at");
 
-statement!(UPDATE_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>],
+statement!(UPDATE_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>, Vec<i32>],
     "update webhook._due as d
-        set next_attempt_at = r.next, attempt_count = r.attempts
-       from unnest($1, $2, $3, $4, $5, $6) as r (event, endpoint, class, at, next, attempts)
+        set next_attempt_at = r.next, attempt_count = r.attempts, series_start = r.series
+       from unnest($1, $2, $3, $4, $5, $6, $7) as r (event, endpoint, class, at, next, attempts, series)
       where d.event_id = r.event
         and d.endpoint_id = r.endpoint
         and d.class = r.class
@@ -81,6 +81,7 @@ pub fn update_due(changes: &[&Change]) {
             column(changes, |change| change.due.and_then(timestamp)).into(),
             column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
             column(changes, |change| change.attempt_count).into(),
+            column(changes, |change| change.series_start).into(),
         ],
         |_| (),
     );

@@ -81,11 +81,12 @@ statement!(INSERT_DELIVERY, [Vec<&str>, Vec<i64>, Vec<&str>, Vec<Option<String>>
                next, latency, status, category, keys, digest, bytes)
      on conflict do nothing");
 
-statement!(UPDATE_DELIVERY, [Vec<&str>, Vec<i64>, Vec<&str>, Vec<Option<String>>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<i32>>, Vec<Option<i16>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<i64>>],
+statement!(UPDATE_DELIVERY, [Vec<&str>, Vec<i64>, Vec<&str>, Vec<Option<String>>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<i32>>, Vec<Option<i16>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<i64>>, Vec<i32>],
     "update webhook._delivery as d
         set state = r.state,
             reason = r.reason,
             attempt_count = r.attempts,
+            series_start = r.series,
             last_attempt_at = r.at,
             delivered_at = coalesce(d.delivered_at, r.delivered),
             next_attempt_at = r.next,
@@ -95,9 +96,9 @@ statement!(UPDATE_DELIVERY, [Vec<&str>, Vec<i64>, Vec<&str>, Vec<Option<String>>
             last_key_ids = r.keys::bigint[],
             last_body_sha256 = pg_catalog.decode(r.digest, 'hex'),
             last_response_bytes = r.bytes
-       from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+       from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
          as r (event, endpoint, state, reason, attempts, at, delivered, next, latency, status, category, keys,
-               digest, bytes)
+               digest, bytes, series)
       where d.event_id = r.event
         and d.endpoint_id = r.endpoint
         and d.attempt_count = r.attempts - 1");
@@ -277,6 +278,7 @@ fn update_deliveries(changes: &[&Change]) {
             key_ids(changes).into(),
             digests(changes).into(),
             attempted(changes, |attempt| Some(attempt.response_bytes)).into(),
+            column(changes, |change| change.series_start).into(),
         ],
         |_| (),
     );

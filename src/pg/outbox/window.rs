@@ -28,6 +28,8 @@ pub struct Row {
 /// A row of the window: its place and, unless somebody spoilt it beyond reading, what it holds.
 pub struct Seen {
     pub place: (u64, String),
+    /// Bytes of the body, as the bound of a batch counts them.
+    pub bytes: i64,
     pub row: Option<Row>,
 }
 
@@ -190,6 +192,7 @@ fn see(row: &SpiHeapTupleData<'_>) -> Option<Seen> {
     let text = |index: usize| row.get::<String>(index).ok().flatten();
     Some(Seen {
         place: (text(1)?.parse().ok()?, text(2)?),
+        bytes: text(16).map_or(0, |body| i64::try_from(body.len()).unwrap_or(i64::MAX)),
         row: read(row),
     })
 }
