@@ -128,6 +128,11 @@ fn an_event_that_was_altered_after_its_delivery_is_not_sent_again() {
             .is_some_and(|reason| reason.contains("fenced"))
     );
     assert!(delivery.delivered_at.is_some());
+    assert!(shop.is(&format!(
+        "fenced = 'seal' from webhook.events where event_id = '{event}'"
+    )));
+    let (code, _) = shop.refusal(&format!("select webhook.replay('{event}')"));
+    assert_eq!(code, "55000");
     assert_eq!(receiver.wait_for(1, PATIENCE).len(), 1);
     assert_eq!(
         receiver.requests()[0]

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::configuration::Standing;
@@ -235,6 +236,13 @@ impl Leader {
         };
         if let Some(batch) = self.batches.get_mut(&batch) {
             batch.left += 1;
+        }
+        if events
+            .get(&row.pair.event)
+            .is_some_and(|event| !event.expunged && !self.sealed(event))
+        {
+            self.outcomes.fenced.push(row.pair.event.to_string());
+            self.slot.fenced.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(reason) = refusal {
             self.outcomes.changes.push(Change {

@@ -23,13 +23,18 @@ impl Leader {
         // SAFETY: the main thread, outside any transaction.
         unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
         let settings = Settings::read();
-        // A file that cannot be read must not keep the old boundary in force.
-        match authorities(&settings) {
-            Ok(pem) => self.ca_pem = pem,
-            Err(why) => self.complain("keeps its certificate authorities", &why),
-        }
-        match client(&settings, self.ca_pem.clone()) {
-            Ok(client) => self.crew.replace_client(Arc::new(client)),
+        let fresh = authorities(&settings)
+            .and_then(|pem| client(&settings, pem.clone()).map(|client| (client, pem)));
+        // A file that cannot be used must not keep the old boundary in force.
+        let usable = fresh.or_else(|why| {
+            self.complain("keeps its certificate authorities", &why);
+            client(&settings, self.ca_pem.clone()).map(|client| (client, self.ca_pem.clone()))
+        });
+        match usable {
+            Ok((client, pem)) => {
+                self.crew.replace_client(Arc::new(client));
+                self.ca_pem = pem;
+            }
             Err(why) => {
                 self.complain("ends", &why);
                 return true;

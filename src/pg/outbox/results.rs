@@ -10,6 +10,7 @@ use super::columns::{attempted, column, delivered_at, digests, event_ids, key_id
 use super::due_changes::{delete_due, insert_due, update_due};
 use super::statement::{run, statement};
 use super::timestamp;
+use super::window::fence;
 use crate::rules::delivery::{Category, Phase};
 use crate::rules::ids::Pair;
 
@@ -64,6 +65,8 @@ pub struct Outcomes {
     pub closed: Vec<i64>,
     /// Pairs that stay on the wire although their batch is closed: (pair, attempt) per new batch.
     pub claims: Vec<(i64, Vec<(Pair, i32)>)>,
+    /// Events that were found altered when they were to be sent again.
+    pub fenced: Vec<String>,
     /// Endpoints that answered 410: (endpoint, generation).
     pub gone: Vec<(i64, i64)>,
 }
@@ -187,6 +190,7 @@ pub fn record(outcomes: &Outcomes, incarnation: i64, mut n: i64) -> i64 {
         );
         n += i64::try_from(outcomes.closed.len()).unwrap_or(0);
     }
+    fence(&outcomes.fenced);
     if !outcomes.gone.is_empty() {
         let (endpoints, generations): (Vec<i64>, Vec<i64>) = outcomes.gone.iter().copied().unzip();
         run(&GONE, &[endpoints.into(), generations.into()], |_| ());

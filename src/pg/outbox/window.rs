@@ -288,14 +288,7 @@ pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[String]
             |_| (),
         );
     }
-    if !fenced.is_empty() {
-        let ids: Vec<&str> = fenced.iter().map(String::as_str).collect();
-        run(
-            &FENCE,
-            &[ids.into(), "The row does not match its seal.".into()],
-            |_| (),
-        );
-    }
+    fence(fenced);
     run(
         &OPEN_WINDOW,
         &[
@@ -310,6 +303,19 @@ pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[String]
             opening.to.1.as_str().into(),
             (opening.pos + i64::try_from(published.len()).unwrap_or(0)).into(),
         ],
+        |_| (),
+    );
+}
+
+/// Remembers events whose row does not match its seal.
+pub fn fence(events: &[String]) {
+    if events.is_empty() {
+        return;
+    }
+    let ids: Vec<&str> = events.iter().map(String::as_str).collect();
+    run(
+        &FENCE,
+        &[ids.into(), "The row does not match its seal.".into()],
         |_| (),
     );
 }
