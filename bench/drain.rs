@@ -4,12 +4,11 @@
 //! Prints deliveries per second from first arrival to last recorded row, their ratio, CPU seconds of the
 //! leader per 1,000 deliveries, and WAL bytes per delivery. The ratio counts: machines are noisy.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
 use webhook_outbox_test::cluster::Cluster;
+use webhook_outbox_test::meter::{Bare, cpu_seconds};
 use webhook_outbox_test::receiver::Receiver;
 use webhook_outbox_test::wait::wait_until;
 
@@ -64,7 +63,7 @@ fn drain(database: &mut Client, receiver: &Receiver) -> Drained {
     let data = format!("{{\"text\": \"{}\"}}", "x".repeat(BODY - 20));
     let pid: i32 = one(database, "select pid from webhook.stat_worker");
     let recorded: i64 = one(database, "select delivered from webhook.stat_worker");
-    let cpu = cpu_ticks(pid);
+    let cpu = cpu_seconds(pid);
     database
         .execute(
             "select count(webhook.emit('bench.event', 'bench', $1::text::jsonb)) from generate_series(1, $2::bigint)",
@@ -95,7 +94,7 @@ fn drain(database: &mut Client, receiver: &Receiver) -> Drained {
         .get(0);
     Drained {
         rate: EVENTS as f64 / took,
-        cpu: (cpu_ticks(pid) - cpu) as f64 / 100.0 / (EVENTS as f64 / 1000.0),
+        cpu: (cpu_seconds(pid) - cpu) / (EVENTS as f64 / 1000.0),
         wal: written as f64 / EVENTS as f64,
     }
 }
@@ -107,19 +106,10 @@ fn bare(receiver: &Receiver) -> f64 {
     std::thread::scope(|scope| {
         for _ in 0..CONNECTIONS {
             scope.spawn(move || {
-                let stream = TcpStream::connect(address).expect("the receiver listens");
-                stream.set_nodelay(true).expect("a TCP socket");
-                let mut stream = BufReader::new(stream);
+                let mut bare = Bare::connect(address);
                 let body = "x".repeat(BODY);
                 for _ in 0..EVENTS / CONNECTIONS {
-                    let request = format!(
-                        "POST /bare HTTP/1.1\r\nhost: {address}\r\ncontent-length: {BODY}\r\n\r\n{body}"
-                    );
-                    stream
-                        .get_mut()
-                        .write_all(request.as_bytes())
-                        .expect("the receiver reads");
-                    answer(&mut stream);
+                    bare.post("none", &body);
                 }
             });
         }
@@ -127,37 +117,6 @@ fn bare(receiver: &Receiver) -> f64 {
     EVENTS as f64 / begun.elapsed().as_secs_f64()
 }
 
-fn answer(stream: &mut BufReader<TcpStream>) {
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        stream.read_line(&mut line).expect("the receiver answers");
-        let line = line.trim_end().to_ascii_lowercase();
-        if let Some(value) = line.strip_prefix("content-length:") {
-            length = value.trim().parse().expect("a length");
-        }
-        if line.is_empty() {
-            break;
-        }
-    }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).expect("the whole answer");
-}
-
 fn one<T: for<'a> postgres::types::FromSql<'a>>(database: &mut Client, query: &str) -> T {
     database.query_one(query, &[]).expect("one row").get(0)
-}
-
-/// User and system time of a process, in hundredths of a second.
-fn cpu_ticks(pid: i32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process exists");
-    let after = text.rsplit(')').next().unwrap_or_default();
-    let fields: Vec<&str> = after.split_whitespace().collect();
-    let ticks = |index: usize| {
-        fields
-            .get(index)
-            .and_then(|field| field.parse::<u64>().ok())
-            .unwrap_or(0)
-    };
-    ticks(11) + ticks(12)
 }

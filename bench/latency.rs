@@ -5,11 +5,10 @@
 //! difference within one run counts, never the figure alone. Also prints what an idle leader does.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use webhook_outbox_test::cluster::Cluster;
+use webhook_outbox_test::meter::{Bare, cpu_seconds};
 use webhook_outbox_test::receiver::Receiver;
 
 /// Events per second and in all.
@@ -31,7 +30,7 @@ fn main() {
             &[&receiver.url("/worker")],
         )
         .expect("the endpoint is accepted");
-    let mut bare = Bare::connect(&receiver);
+    let mut bare = Bare::connect(receiver.address());
     let data = format!("{{\"text\": \"{}\"}}", "x".repeat(580));
     let emit = database
         .prepare("select webhook.emit('bench.event', 'bench', $1::text::jsonb)")
@@ -90,74 +89,14 @@ fn idle(database: &mut postgres::Client) {
         .query_one("select pid from webhook.stat_worker", &[])
         .expect("the leader runs")
         .get(0);
-    let (before, begun) = (cpu_ticks(pid), Instant::now());
+    let (before, begun) = (cpu_seconds(pid), Instant::now());
     std::thread::sleep(Duration::from_secs(20));
-    let spent = (cpu_ticks(pid) - before) as f64 / 100.0;
+    let spent = cpu_seconds(pid) - before;
     println!(
         "idle leader: {:.3} % of a core over {:.0} s",
         100.0 * spent / begun.elapsed().as_secs_f64(),
         begun.elapsed().as_secs_f64()
     );
-}
-
-/// User and system time of a process, in hundredths of a second.
-fn cpu_ticks(pid: i32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process exists");
-    let after = text.rsplit(')').next().unwrap_or_default();
-    let fields: Vec<&str> = after.split_whitespace().collect();
-    let ticks = |index: usize| {
-        fields
-            .get(index)
-            .and_then(|f| f.parse::<u64>().ok())
-            .unwrap_or(0)
-    };
-    ticks(11) + ticks(12)
-}
-
-/// A client without any of the product: one connection, one POST.
-struct Bare {
-    stream: BufReader<TcpStream>,
-    host: String,
-}
-
-impl Bare {
-    fn connect(receiver: &Receiver) -> Bare {
-        let address = receiver.address();
-        let stream = TcpStream::connect(address).expect("the receiver listens");
-        stream.set_nodelay(true).expect("a TCP socket");
-        Bare {
-            stream: BufReader::new(stream),
-            host: address.to_string(),
-        }
-    }
-
-    fn post(&mut self, id: &str, body: &str) {
-        let request = format!(
-            "POST /bare HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\nwebhook-id: {id}\r\ncontent-length: {}\r\n\r\n{body}",
-            self.host,
-            body.len()
-        );
-        self.stream
-            .get_mut()
-            .write_all(request.as_bytes())
-            .expect("the receiver reads");
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            self.stream
-                .read_line(&mut line)
-                .expect("the receiver answers");
-            let line = line.trim_end().to_ascii_lowercase();
-            if let Some(value) = line.strip_prefix("content-length:") {
-                length = value.trim().parse().expect("a length");
-            }
-            if line.is_empty() {
-                break;
-            }
-        }
-        let mut body = vec![0; length];
-        self.stream.read_exact(&mut body).expect("the whole answer");
-    }
 }
 
 struct Quantiles {

@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod dice;
 pub mod dns;
 pub mod invariants;
+pub mod meter;
 pub mod outbox;
 pub mod receiver;
 pub mod storm;
