@@ -11,39 +11,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::rules::delivery::Outcome;
-use crate::rules::ids::Pair;
-use crate::rules::signing::SigningKey;
-use crate::rules::target::{Refusal, Target};
 use crate::wire::classify;
 use crate::wire::client::Client;
+use crate::wire::job::{Done, Job};
 use crate::wire::send;
 use crate::wire::threads::{self, IDLE, lock};
-
-/// One attempt to make.
-pub struct Job {
-    /// Comes back with the outcome; means nothing here.
-    pub ticket: u64,
-    /// Where to; `Err` becomes a `blocked` outcome without a socket.
-    pub target: Result<Arc<Target>, Refusal>,
-    /// The delivery.
-    pub pair: Pair,
-    /// The number of the attempt.
-    pub attempt: u32,
-    /// Sent along when given.
-    pub traceparent: Option<String>,
-    /// The exact bytes to sign and send.
-    pub body: Arc<str>,
-    /// The keys that sign, in order; never empty.
-    pub keys: Arc<Vec<SigningKey>>,
-}
-
-/// One attempt made.
-pub struct Done {
-    /// The ticket of its job.
-    pub ticket: u64,
-    /// What came of it.
-    pub outcome: Outcome,
-}
 
 /// The threads and what they share. Dropping it lets them finish what they are sending, drops what
 /// is queued, and waits for nobody.

@@ -8,7 +8,7 @@ use crate::rules::delivery::{Answer, Category, Outcome};
 use crate::rules::signing;
 use crate::wire::classify;
 use crate::wire::client::Client;
-use crate::wire::crew::Job;
+use crate::wire::job::Job;
 
 /// Makes one attempt.
 pub(super) fn send(client: &Client, job: &Job) -> Outcome {

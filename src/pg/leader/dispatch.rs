@@ -12,7 +12,7 @@ use super::transaction::{Trouble, transaction};
 use super::{Batch, Leader, Queue};
 use crate::pg::outbox::{self, Change, Claim, Claimed, Row};
 use crate::rules::ids::{EndpointId, EventId};
-use crate::wire::crew::Job;
+use crate::wire::job::Job;
 
 /// Queues claimed from in one transaction, and rows taken of each at most.
 const CLAIM_QUEUES: usize = 100;

@@ -13,7 +13,7 @@ use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, Attempted, Change, Excerpt, Outcomes};
 use crate::rules::delivery::{Answer, Category, Outcome};
 use crate::rules::policy::{Next, judge};
-use crate::wire::crew::Done;
+use crate::wire::job::Done;
 
 /// Outcomes written in one transaction at most, give or take one round of the loop.
 const FLUSH_ROWS: usize = 500;

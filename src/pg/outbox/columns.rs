@@ -2,7 +2,7 @@
 
 use pgrx::prelude::*;
 
-use super::results::{Attempted, Change};
+use super::change::{Attempted, Change};
 use super::timestamp;
 
 pub fn column<T>(changes: &[&Change], pick: impl Fn(&Change) -> T) -> Vec<T> {

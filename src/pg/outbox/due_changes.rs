@@ -2,8 +2,8 @@
 
 use pgrx::prelude::*;
 
+use super::change::Change;
 use super::columns::{column, event_ids, texts};
-use super::results::Change;
 use super::statement::{run, statement};
 use super::timestamp;
 

@@ -4,6 +4,7 @@
 //! Every statement names its objects with their schema and runs as the owner of the extension: no
 //! search_path and no user's rights can change what it means.
 
+mod change;
 mod columns;
 mod configuration;
 mod due;
@@ -22,6 +23,7 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 use sha2::{Digest, Sha256};
 
+pub use change::{Attempted, Change, Excerpt, Outcomes};
 pub use configuration::{EndpointRow, changed_endpoints, changed_event_types};
 pub use due::{
     Claim, Claimed, NextDue, claim, clamp_due, drop_queue, due_endpoints, due_rows, next_due,
@@ -31,7 +33,7 @@ pub use newcomer::{Belated, add_belated, missed_events};
 pub use requests::{
     Request, finish_request, new_pair, new_series, pairs_of_event, pending_requests,
 };
-pub use results::{Attempted, Change, Excerpt, Outcomes, open_claim, record};
+pub use results::{open_claim, record};
 pub use upkeep::{Position, add_partition, highest_incarnation, ledger, start_life, trim_ledger};
 pub use window::{
     Opening, Row, Seen, events_by_id, known_pairs, open_batch, read_late, read_new, seal_keys,

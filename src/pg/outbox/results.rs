@@ -6,70 +6,13 @@
 
 use pgrx::prelude::*;
 
+use super::change::{Change, Outcomes};
 use super::columns::{attempted, column, delivered_at, digests, event_ids, key_ids, texts};
 use super::due_changes::{delete_due, insert_due, update_due};
 use super::statement::{run, statement};
 use super::timestamp;
 use super::window::fence;
-use crate::rules::delivery::{Category, Phase};
 use crate::rules::ids::Pair;
-
-/// A bounded response body, made storable.
-#[derive(Clone)]
-pub struct Excerpt(pub String);
-
-/// What became of one pair.
-#[derive(Clone)]
-pub struct Change {
-    pub pair: Pair,
-    /// The batch that waits for this row.
-    pub batch: i64,
-    pub revision: i32,
-    pub class: i16,
-    pub series_start: i32,
-    /// State of the delivery from now on.
-    pub state: &'static str,
-    pub reason: Option<String>,
-    /// Attempts made so far, this one counted.
-    pub attempt_count: i32,
-    /// The attempt that led here; none when the pair is parked or cancelled.
-    pub attempt: Option<Attempted>,
-    /// When the next attempt is due; none when there is none.
-    pub next_attempt_at: Option<i64>,
-    /// Where the pair came from: its row of the due table, or none for a first pass.
-    pub due: Option<i64>,
-    /// The request is under way: the time in the due table is a precaution, not a plan.
-    pub on_wire: bool,
-}
-
-/// One attempt.
-#[derive(Clone)]
-pub struct Attempted {
-    pub started_at: i64,
-    pub latency_ms: Option<i32>,
-    pub status: Option<i16>,
-    pub category: Option<Category>,
-    pub phase: Option<Phase>,
-    pub detail: Option<String>,
-    pub key_ids: Vec<i64>,
-    pub body_sha256: Option<[u8; 32]>,
-    pub response_bytes: i64,
-    pub excerpt: Option<Excerpt>,
-}
-
-/// Everything one flush writes.
-#[derive(Default)]
-pub struct Outcomes {
-    pub changes: Vec<Change>,
-    /// Batches all of whose pairs have a row now.
-    pub closed: Vec<i64>,
-    /// Pairs that stay on the wire although their batch is closed: (pair, attempt) per new batch.
-    pub claims: Vec<(i64, Vec<(Pair, i32)>)>,
-    /// Events that were found altered when they were to be sent again.
-    pub fenced: Vec<String>,
-    /// Endpoints that answered 410: (endpoint, generation).
-    pub gone: Vec<(i64, i64)>,
-}
 
 statement!(INSERT_DELIVERY, [Vec<&str>, Vec<i64>, Vec<&str>, Vec<Option<String>>, Vec<i32>, Vec<i32>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<i32>>, Vec<Option<i16>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<i64>>],
     "insert into webhook._delivery (

@@ -13,7 +13,8 @@ use super::server::{OK, Server};
 use super::*;
 use crate::rules::ids::{EndpointId, EventId, Pair};
 use crate::rules::signing::{Secret, SigningKey};
-use crate::wire::crew::{Crew, Done, Job};
+use crate::wire::crew::Crew;
+use crate::wire::job::{Done, Job};
 use crate::wire::{classify, send};
 
 const PATIENCE: Duration = Duration::from_secs(10);

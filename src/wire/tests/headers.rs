@@ -6,7 +6,7 @@ use super::server::{OK, Seen, Server};
 use super::*;
 use crate::rules::ids::{EndpointId, EventId, Pair};
 use crate::rules::signing::{Secret, SigningKey, sign_v1};
-use crate::wire::crew::Job;
+use crate::wire::job::Job;
 use crate::wire::send::send;
 
 fn key(id: i64, byte: u8) -> SigningKey {

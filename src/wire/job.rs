@@ -1,0 +1,34 @@
+//! What the crew is given and gives back: one attempt to make, one attempt made.
+
+use std::sync::Arc;
+
+use crate::rules::delivery::Outcome;
+use crate::rules::ids::Pair;
+use crate::rules::signing::SigningKey;
+use crate::rules::target::{Refusal, Target};
+
+/// One attempt to make.
+pub struct Job {
+    /// Comes back with the outcome; means nothing here.
+    pub ticket: u64,
+    /// Where to; `Err` becomes a `blocked` outcome without a socket.
+    pub target: Result<Arc<Target>, Refusal>,
+    /// The delivery.
+    pub pair: Pair,
+    /// The number of the attempt.
+    pub attempt: u32,
+    /// Sent along when given.
+    pub traceparent: Option<String>,
+    /// The exact bytes to sign and send.
+    pub body: Arc<str>,
+    /// The keys that sign, in order; never empty.
+    pub keys: Arc<Vec<SigningKey>>,
+}
+
+/// One attempt made.
+pub struct Done {
+    /// The ticket of its job.
+    pub ticket: u64,
+    /// What came of it.
+    pub outcome: Outcome,
+}
