@@ -80,7 +80,7 @@ fn every_committed_event_is_delivered_to_every_matching_endpoint() {
         CATCH_UP,
         || scene.arrivals.accepted() >= meanwhile.len(),
     );
-    println!(
+    webhook_outbox_test::say!(
         "{} deliveries arrived while a writing transaction was open, the last {:?} after the last commit",
         meanwhile.len(),
         begun.elapsed()
@@ -193,7 +193,7 @@ fn nothing_is_sent_before_it_is_durable() {
         taken_back.is_empty(),
         "arrived, and then never happened: {taken_back:?}"
     );
-    println!(
+    webhook_outbox_test::say!(
         "{} events arrived right before a crash, and are there after it",
         kept.len()
     );
@@ -233,7 +233,7 @@ impl Scene {
         let cap = *dice.pick(&["2", "8"]);
         let limit = *dice.pick(&["100ms", "300ms", "2s"]);
         let flush = *dice.pick(&[5, 20, 100]);
-        println!(
+        webhook_outbox_test::say!(
             "WEBHOOK_SEED={seed}: {cap} requests per endpoint, first pass {limit}, results every {flush} ms"
         );
         let plan = settings

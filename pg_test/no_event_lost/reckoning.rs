@@ -110,7 +110,7 @@ impl Scene {
             session.number("select count(*) from webhook._delivery where attempt_count > 1");
         let lives = session.text("select incarnation from webhook.stat_worker");
         let hard = kills.iter().filter(|kill| kill.hard).count();
-        println!(
+        webhook_outbox_test::say!(
             "leader ended {} times ({hard} by SIGKILL, {} by SIGTERM, {} while it took up what was left), incarnation {lives}; \
              events: {} emitted, {} committed; deliveries: {} due, {} accepted, {} missed, {} invented; {} requests; \
              duplicates: {duplicates} after SIGKILL, {} others; more than one attempt: {retried}; lost attempts: {}",
@@ -133,7 +133,7 @@ impl Scene {
             unexplained,
             lost.len(),
         );
-        println!(
+        webhook_outbox_test::say!(
             "commit to arrival, milliseconds: {}",
             latencies(&arrivals, fates)
         );
@@ -170,7 +170,7 @@ impl Scene {
                        from webhook._ledger order by n desc limit 20",
                 );
                 let worker = session.rows("select * from webhook.stat_worker");
-                println!(
+                webhook_outbox_test::say!(
                     "not at rest: {} expected; {states:?}\n{worker:?}\n{ledger:#?}",
                     expected.len()
                 );
@@ -311,7 +311,9 @@ fn duplicates(arrivals: &[Arrival], kills: &[Kill], forgotten: Duration) -> (usi
         }
     }
     if count > 0 {
-        println!("the oldest answer that was forgotten had been given {oldest:?} before the crash");
+        webhook_outbox_test::say!(
+            "the oldest answer that was forgotten had been given {oldest:?} before the crash"
+        );
     }
     (count, strays)
 }

@@ -17,3 +17,14 @@ pub mod verifier;
 pub mod wait;
 
 mod place;
+
+/// Prints a line past the test runner, which keeps to itself what `println!` of a passing test says. For
+/// the counts of long runs, which are worth reading when all is well.
+#[macro_export]
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        // Nobody to tell is no reason to fail.
+        let _ = writeln!(std::io::stdout().lock(), $($text)*);
+    }};
+}

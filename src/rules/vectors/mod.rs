@@ -2,6 +2,7 @@
 //!
 //! Refuses to judge: each file's own module compares, this one only reads, counts and reports.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -59,18 +60,24 @@ impl Tally {
             Ok(()) => self.passed += 1,
             Err(mismatch) => {
                 self.failed += 1;
-                println!("{} {id}: {mismatch}", self.file);
+                say(&format!("{} {id}: {mismatch}", self.file));
             }
         }
     }
 
     /// Prints the score, and fails the test when a row failed or the file was empty.
     pub(super) fn finish(self) {
-        println!(
+        say(&format!(
             "{}: passed {}, failed {}",
             self.file, self.passed, self.failed
-        );
+        ));
         assert_eq!(self.failed, 0, "{}: see the mismatches above", self.file);
         assert!(self.passed > 0, "{}: no rows", self.file);
     }
+}
+
+/// Prints past the test runner, which keeps to itself what `println!` of a passing test says.
+pub(super) fn say(line: &str) {
+    // Nobody to tell is no reason to fail.
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
