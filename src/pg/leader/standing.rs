@@ -120,7 +120,9 @@ impl Leader {
         let Some(next) = next else {
             return Ok(());
         };
-        let (id, reason) = self.to_cancel[next].clone();
+        let Some((id, reason)) = self.to_cancel.get(next).cloned() else {
+            return Ok(());
+        };
         // Results on their way could put rows back: they are written first.
         if !self.outcomes.changes.is_empty() {
             self.write()?;
@@ -135,7 +137,7 @@ impl Leader {
             },
         )?;
         if cancelled == 0 {
-            self.to_cancel.remove(next);
+            self.to_cancel.retain(|(other, _)| *other != id);
             for class in [0, 1] {
                 self.set_due((id, class), None);
                 self.cursors.remove(&(id, class));
