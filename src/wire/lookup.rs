@@ -2,19 +2,26 @@
 //! the whole process, so that the asking thread can give up in time. One name is looked up once,
 //! however many ask. Judges no address and remembers none; see `resolver`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::wire::classify;
 use crate::wire::threads::{self, IDLE, lock};
 
 /// More threads than this never look names up at the same time, even if every one of them hangs.
 const MAX_THREADS: usize = 16;
+/// Of them, those kept for names that resolved lately. A tenant whose names hang (getaddrinfo knows no
+/// deadline and takes up to half a minute) would otherwise hold them all, and with them everybody.
+const RESERVED: usize = 4;
+/// A look-up that takes longer than this is no proof of a name that resolves.
+const QUICK: Duration = Duration::from_secs(1);
+/// More names than this are not remembered as resolving.
+const MAX_GOOD: usize = 4096;
 
 /// Turns an absolute name into addresses.
 pub(super) type Lookup = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
@@ -46,6 +53,41 @@ struct Desk {
     queue: VecDeque<Arc<Search>>,
     threads: usize,
     idle: usize,
+    /// Names whose last look-up was answered quickly.
+    good: HashSet<String>,
+    /// Look-ups under way of other names.
+    doubtful: usize,
+}
+
+impl Desk {
+    /// Takes the first look-up out of the queue that somebody waits for and that may run now, and says
+    /// whether its name is in doubt.
+    fn take(&mut self) -> Option<(Arc<Search>, bool)> {
+        let mut index = 0;
+        while let Some(search) = self.queue.get(index) {
+            let doubtful = !self.good.contains(&search.name);
+            if search.waiting.load(Ordering::Relaxed) == 0 {
+                if let Some(search) = self.queue.remove(index) {
+                    self.open.remove(&search.name);
+                }
+            } else if doubtful && self.doubtful >= MAX_THREADS - RESERVED {
+                index += 1;
+            } else {
+                self.doubtful += usize::from(doubtful);
+                return self.queue.remove(index).map(|search| (search, doubtful));
+            }
+        }
+        None
+    }
+
+    /// Remembers how a look-up went.
+    fn learn(&mut self, name: &str, good: bool) {
+        if !good {
+            self.good.remove(name);
+        } else if self.good.len() < MAX_GOOD {
+            self.good.insert(name.to_owned());
+        }
+    }
 }
 
 struct Search {
@@ -107,7 +149,8 @@ impl Lookups {
     }
 
     fn serve(&self) {
-        while let Some(search) = self.next() {
+        while let Some((search, doubtful)) = self.next() {
+            let begun = Instant::now();
             let answer = catch_unwind(AssertUnwindSafe(|| (self.lookup)(&search.name)));
             let answer = match answer {
                 Ok(Ok(addresses)) if addresses.is_empty() => Err(NoAnswer::NotFound),
@@ -116,21 +159,22 @@ impl Lookups {
                 Ok(Err(_)) => Err(NoAnswer::NotFound),
                 Err(_) => Err(NoAnswer::Ours),
             };
-            lock(&self.desk).open.remove(&search.name);
+            let mut desk = lock(&self.desk);
+            desk.open.remove(&search.name);
+            desk.doubtful -= usize::from(doubtful);
+            desk.learn(&search.name, answer.is_ok() && begun.elapsed() < QUICK);
+            drop(desk);
             *lock(&search.answer) = Some(answer);
             search.answered.notify_all();
         }
     }
 
     /// The next name somebody still waits for; `None` ends the thread.
-    fn next(&self) -> Option<Arc<Search>> {
+    fn next(&self) -> Option<(Arc<Search>, bool)> {
         let mut desk = lock(&self.desk);
         loop {
-            while let Some(search) = desk.queue.pop_front() {
-                if search.waiting.load(Ordering::Relaxed) > 0 {
-                    return Some(search);
-                }
-                desk.open.remove(&search.name);
+            if let Some(next) = desk.take() {
+                return Some(next);
             }
             desk.idle += 1;
             let (woken, waited) = self

@@ -219,3 +219,43 @@ fn name_with_a_trailing_dot_is_the_same_host() {
         format!("hooks.example.com:{port}")
     );
 }
+
+#[test]
+fn hanging_names_leave_threads_to_names_that_resolve() {
+    let gate = std::sync::Arc::new((Mutex::new(false), std::sync::Condvar::new()));
+    let held = std::sync::Arc::clone(&gate);
+    // Nothing is kept: every question is a look-up.
+    let resolver = std::sync::Arc::new(resolver(Duration::ZERO, move |name| {
+        if name.starts_with("hangs") {
+            let mut open = held.0.lock().unwrap();
+            while !*open {
+                open = held.1.wait(open).unwrap();
+            }
+        }
+        Ok(addresses(&["8.8.8.8"]))
+    }));
+    resolver.addresses("good.example.com", PATIENCE).unwrap();
+    let askers: Vec<_> = (0..40)
+        .map(|n| {
+            let resolver = std::sync::Arc::clone(&resolver);
+            thread::spawn(move || {
+                let name = format!("hangs{n}.example.com");
+                let _ = resolver.addresses(&name, Duration::from_millis(500));
+            })
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(100));
+    for _ in 0..10 {
+        resolver
+            .addresses("good.example.com", PATIENCE)
+            .expect("a name that resolves is not held up");
+    }
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    for asker in askers {
+        asker.join().unwrap();
+    }
+    resolver
+        .addresses("hangs1.example.com", PATIENCE)
+        .expect("a name that hung is looked up again");
+}
