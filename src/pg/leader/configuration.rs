@@ -126,7 +126,7 @@ impl Configuration {
                     cap: row.max_in_flight.and_then(|cap| usize::try_from(cap).ok()),
                     created_xid: row.created_xid,
                     created_snapshot: row.created_snapshot,
-                    keys: Arc::new(row.keys.into_iter().map(|(key, _)| key).collect()),
+                    keys: Arc::new(row.keys),
                 },
             );
         }

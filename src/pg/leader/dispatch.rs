@@ -245,7 +245,7 @@ impl Leader {
             self.slot.fenced.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(reason) = refusal {
-            self.outcomes.changes.push(Change {
+            self.record(Change {
                 pair: row.pair,
                 batch,
                 revision: row.revision,
@@ -259,7 +259,6 @@ impl Leader {
                 due: Some(row.next_attempt_at),
                 on_wire: false,
             });
-            self.unwritten_since.get_or_insert_with(Instant::now);
             self.settle(batch);
             return;
         }

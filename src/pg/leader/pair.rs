@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
+use crate::pg::outbox::Change;
 use crate::rules::envelope::{self, Event};
 use crate::rules::ids::Pair;
 
@@ -41,6 +42,26 @@ pub struct Waiting {
     pub batch: i64,
     /// Its row in the due table; none in a first pass.
     pub due: Option<i64>,
+}
+
+impl Waiting {
+    /// What became of the pair, but for what the caller adds: nothing more than its new state.
+    pub fn change(&self, state: &'static str) -> Change {
+        Change {
+            pair: self.pair,
+            batch: self.batch,
+            revision: self.revision,
+            class: self.message.class,
+            series_start: self.series_start,
+            state,
+            reason: None,
+            attempt_count: self.attempt_count,
+            attempt: None,
+            next_attempt_at: None,
+            due: self.due,
+            on_wire: false,
+        }
+    }
 }
 
 /// A pair whose request is under way.

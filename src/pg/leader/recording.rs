@@ -84,21 +84,13 @@ impl Leader {
         if let Some(at) = next_attempt_at {
             self.note_due((endpoint, waiting.message.class), at);
         }
-        self.outcomes.changes.push(Change {
-            pair: waiting.pair,
-            batch: waiting.batch,
-            revision: waiting.revision,
-            class: waiting.message.class,
-            series_start: waiting.series_start,
-            state,
+        self.record(Change {
             reason,
             attempt_count,
             attempt: Some(attempted(outcome, verdict.category, waiting.message.digest)),
             next_attempt_at,
-            due: waiting.due,
-            on_wire: false,
+            ..waiting.change(state)
         });
-        self.unwritten_since.get_or_insert_with(Instant::now);
         self.settle(waiting.batch);
     }
 
@@ -113,6 +105,12 @@ impl Leader {
                 .disable(id, "the receiver answered 410 Gone");
             self.follow_standing(vec![id]);
         }
+    }
+
+    /// Takes a change among the outcomes, to be written before long.
+    pub fn record(&mut self, change: Change) {
+        self.outcomes.changes.push(change);
+        self.unwritten_since.get_or_insert_with(Instant::now);
     }
 
     /// One pair of a batch has its row among the outcomes; the last one closes the batch with them.
@@ -184,18 +182,10 @@ impl Leader {
             if waiting.due.is_none() {
                 waiting.due = Some(at);
                 self.outcomes.changes.push(Change {
-                    pair: waiting.pair,
-                    batch,
-                    revision: waiting.revision,
-                    class: waiting.message.class,
-                    series_start: waiting.series_start,
-                    state: "pending",
-                    reason: None,
-                    attempt_count: waiting.attempt_count,
-                    attempt: None,
                     next_attempt_at: Some(at),
                     due: None,
                     on_wire: true,
+                    ..waiting.change("pending")
                 });
                 let queue = (waiting.pair.endpoint, waiting.message.class);
                 self.note_due(queue, at);

@@ -1,8 +1,6 @@
 //! What follows when an endpoint opens, is held or closes: queues that are looked at or not, pairs that
 //! are put back or cancelled.
 
-use std::time::Instant;
-
 use super::Leader;
 use super::configuration::Standing;
 use super::pair::Waiting;
@@ -75,21 +73,10 @@ impl Leader {
 
     pub fn cancel(&mut self, waiting: Waiting, reason: &str) {
         self.memory.leave(waiting.pair);
-        self.outcomes.changes.push(Change {
-            pair: waiting.pair,
-            batch: waiting.batch,
-            revision: waiting.revision,
-            class: waiting.message.class,
-            series_start: waiting.series_start,
-            state: "cancelled",
+        self.record(Change {
             reason: Some(reason.to_owned()),
-            attempt_count: waiting.attempt_count,
-            attempt: None,
-            next_attempt_at: None,
-            due: waiting.due,
-            on_wire: false,
+            ..waiting.change("cancelled")
         });
-        self.unwritten_since.get_or_insert_with(Instant::now);
         self.settle(waiting.batch);
     }
 

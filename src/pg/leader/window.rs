@@ -348,21 +348,11 @@ impl Leader {
         self.behind.insert(waiting.pair.endpoint);
         self.note_due((waiting.pair.endpoint, waiting.message.class), at);
         self.memory.leave(waiting.pair);
-        self.outcomes.changes.push(Change {
-            pair: waiting.pair,
-            batch: waiting.batch,
-            revision: waiting.revision,
-            class: waiting.message.class,
-            series_start: waiting.series_start,
-            state: "pending",
-            reason: None,
-            attempt_count: waiting.attempt_count,
-            attempt: None,
+        self.record(Change {
             next_attempt_at: Some(at),
             due: None,
-            on_wire: false,
+            ..waiting.change("pending")
         });
-        self.unwritten_since.get_or_insert_with(Instant::now);
         self.settle(waiting.batch);
     }
 }

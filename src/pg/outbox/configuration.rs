@@ -2,10 +2,7 @@
 
 use std::collections::HashMap;
 
-use pgrx::prelude::*;
-
 use super::statement::{select, statement};
-use super::unix_micros;
 use crate::rules::ids::EndpointId;
 use crate::rules::signing::{Secret, SigningKey};
 use crate::rules::snapshot::Snapshot;
@@ -26,8 +23,8 @@ pub struct EndpointRow {
     pub origin: i64,
     pub created_xid: u64,
     pub created_snapshot: Snapshot,
-    /// Valid keys, newest first, with the end of their validity (microseconds since 1970).
-    pub keys: Vec<(SigningKey, Option<i64>)>,
+    /// Valid keys, newest first.
+    pub keys: Vec<SigningKey>,
 }
 
 macro_rules! endpoint_columns {
@@ -55,7 +52,7 @@ statement!(
 statement!(
     KEYS,
     [Vec<i64>],
-    "select s.endpoint_id, s.key_id, s.secret, s.valid_until
+    "select s.endpoint_id, s.key_id, s.secret
        from webhook._secret as s
       where s.endpoint_id = any ($1)
         and (s.valid_until is null or s.valid_until > pg_catalog.clock_timestamp())
@@ -121,9 +118,9 @@ pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
     endpoints
 }
 
-fn keys(endpoints: Vec<i64>) -> HashMap<i64, Vec<(SigningKey, Option<i64>)>> {
+fn keys(endpoints: Vec<i64>) -> HashMap<i64, Vec<SigningKey>> {
     select(&KEYS, &[endpoints.into()], |rows| {
-        let mut keys: HashMap<i64, Vec<(SigningKey, Option<i64>)>> = HashMap::new();
+        let mut keys: HashMap<i64, Vec<SigningKey>> = HashMap::new();
         for row in rows {
             let read = || {
                 Some((
@@ -133,14 +130,9 @@ fn keys(endpoints: Vec<i64>) -> HashMap<i64, Vec<(SigningKey, Option<i64>)>> {
                 ))
             };
             if let Some((endpoint, id, secret)) = read() {
-                let until = row
-                    .get::<TimestampWithTimeZone>(4)
-                    .ok()
-                    .flatten()
-                    .map(unix_micros);
                 keys.entry(endpoint)
                     .or_default()
-                    .push((SigningKey { id, secret }, until));
+                    .push(SigningKey { id, secret });
             }
         }
         keys
