@@ -55,7 +55,8 @@ macro_rules! words {
 words! {
     /// What kind of trouble an attempt met. An outcome without a category is a delivered one.
     ///
-    /// What follows from each, and how it moves the endpoint's adaptive window:
+    /// What follows from each ([`crate::rules::policy`]), and how it moves the endpoint's adaptive window
+    /// ([`crate::rules::adaptive`]; – is nothing, and while the window is shut a probe that failed):
     ///
     /// | category | when | verdict | window |
     /// |---|---|---|---|

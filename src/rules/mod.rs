@@ -3,9 +3,11 @@
 //! Refuses to do input or output, to look at a clock, to throw dice, and to know PostgreSQL.
 #![forbid(unsafe_code)]
 
+pub mod adaptive;
 pub mod address;
 pub mod delivery;
 pub mod envelope;
+pub mod health;
 mod host_name;
 pub mod ids;
 pub mod matching;

@@ -2,12 +2,15 @@
 //!
 //! Pure: the time and the dice are arguments, the policy is a value. It knows nothing of queues, of how often
 //! a batch has already died, or of an endpoint's health; those who do may be stricter, never more lenient.
+//! An [`EndpointPolicy`] is all that is decided per endpoint; who carries out the other parts is not said here.
 //! The table of all categories and their verdicts stands at [`Category`]; the tests go through it row by row.
 
 use std::time::Duration;
 
 use crate::rules::delivery::{Answer, Category};
+use crate::rules::health::Patience;
 use crate::rules::retry_after::{self, RetryAfter};
+use crate::rules::scheduler::rate::Rate;
 
 /// How often and when a delivery is tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +44,102 @@ pub fn parse_schedule(text: &str) -> Result<Vec<Duration>, String> {
     Ok(schedule)
 }
 
+/// Everything an endpoint's policy says, nothing left open.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointPolicy {
+    /// When a delivery is tried again.
+    pub retry: RetryPolicy,
+    /// Its own ceiling of concurrent requests; none = that of the server.
+    pub max_in_flight: Option<usize>,
+    /// How often a request may start; none = as often as it can.
+    pub rate: Option<Rate>,
+    /// What is older is not sent any more; none = everything is.
+    pub max_age: Option<Duration>,
+    /// How much failing is too much.
+    pub patience: Patience,
+}
+
+/// A policy as it is written down: what is none there is left to the one it stands on.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyRow {
+    /// The waits between attempts.
+    pub schedule: Option<Vec<Duration>>,
+    /// Attempts for a receiver's persistent "no".
+    pub client_error_attempts: Option<u32>,
+    /// The longest wait a receiver may ask for.
+    pub retry_after_max: Option<Duration>,
+    /// Concurrent requests to one endpoint.
+    pub max_in_flight: Option<usize>,
+    /// Requests per second.
+    pub rate: Option<f64>,
+    /// Requests at once after a rest.
+    pub burst: Option<u32>,
+    /// Nothing older is sent.
+    pub max_age: Option<Duration>,
+    /// An endpoint is disabled after so long without a success.
+    pub disable_after: Option<Duration>,
+    /// And after so many failures.
+    pub disable_failures: Option<u32>,
+}
+
+impl EndpointPolicy {
+    /// An endpoint's own policy stands on the default one, value by value, and that on the settings.
+    pub fn resolve(
+        settings: &RetryPolicy,
+        disable_after: Duration,
+        default: &PolicyRow,
+        own: Option<&PolicyRow>,
+    ) -> EndpointPolicy {
+        let none = PolicyRow::default();
+        let own = own.unwrap_or(&none);
+        let schedule = own.schedule.as_ref().or(default.schedule.as_ref());
+        EndpointPolicy {
+            retry: RetryPolicy {
+                schedule: schedule.unwrap_or(&settings.schedule).clone(),
+                client_error_attempts: own
+                    .client_error_attempts
+                    .or(default.client_error_attempts)
+                    .unwrap_or(settings.client_error_attempts),
+                retry_after_max: own
+                    .retry_after_max
+                    .or(default.retry_after_max)
+                    .unwrap_or(settings.retry_after_max),
+            },
+            max_in_flight: own.max_in_flight.or(default.max_in_flight),
+            rate: rate_of(own.rate.or(default.rate), own.burst.or(default.burst)),
+            max_age: own.max_age.or(default.max_age),
+            patience: Patience {
+                disable_after: own
+                    .disable_after
+                    .or(default.disable_after)
+                    .unwrap_or(disable_after),
+                failures: own
+                    .disable_failures
+                    .or(default.disable_failures)
+                    .unwrap_or(DISABLE_FAILURES),
+            },
+        }
+    }
+}
+
+/// Whether an event is too old to be sent; times in Unix microseconds.
+pub fn expired(emitted_at: i64, now: i64, max_age: Option<Duration>) -> bool {
+    let age = u128::try_from(now.saturating_sub(emitted_at)).unwrap_or(0);
+    max_age.is_some_and(|max_age| age > max_age.as_micros())
+}
+
+/// Which try of a delivery an answer belongs to. A replay starts a new series, so the number is not always
+/// the one the receiver saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Try {
+    /// Its number in the current series, from 1; failed probes are not counted.
+    pub in_series: u32,
+    /// It was a probe of a shut endpoint: it does not use up the schedule, and what follows goes by time.
+    pub probe: bool,
+    /// Since the first attempt of the series began, failed probes included.
+    pub since_first: Duration,
+}
+
 /// What follows from one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
@@ -48,6 +147,9 @@ pub struct Verdict {
     pub category: Option<Category>,
     /// What is to be done.
     pub next: Next,
+    /// The wait the receiver asked for, cut to the policy's limit; zero when it asked for none. It holds
+    /// for the endpoint, not for this delivery alone.
+    pub retry_after: Duration,
 }
 
 /// What is to be done after an attempt.
@@ -68,14 +170,15 @@ pub enum Next {
     Hold,
 }
 
-/// Judges the answer to attempt number `attempt_in_series` (from 1) of the current series.
+/// Judges the answer to one try of a delivery.
 ///
-/// A replay starts a new series, so the number is not always the one the receiver saw. `dice` in 0..1 spreads
-/// the retries of many deliveries: it adds up to 20 % to the wait and never takes anything away, so that the
-/// documented schedule is a lower bound.
+/// `dice` in 0..1 spreads the retries of many deliveries: it adds up to 20 % to the wait and never takes
+/// anything away, so that the documented schedule is a lower bound. A failed probe says nothing about its
+/// delivery: its wait is the one of the schedule at that time, and it is dead when the whole schedule has
+/// passed.
 pub fn judge(
     answer: &Answer,
-    attempt_in_series: u32,
+    tried: Try,
     policy: &RetryPolicy,
     now_unix: i64,
     dice: f64,
@@ -90,16 +193,26 @@ pub fn judge(
                 return Verdict {
                     category: None,
                     next: Next::Delivered,
+                    retry_after: Duration::ZERO,
                 };
             }
         },
         Answer::Failure { category, .. } => (*category, Duration::ZERO),
     };
-    let by_schedule = || match scheduled_wait(attempt_in_series, policy, dice) {
+    let after_wait = |index: Option<usize>| match index.and_then(|index| policy.schedule.get(index))
+    {
         Some(wait) => Next::Retry {
-            after: wait.max(retry_after),
+            after: jittered(*wait, dice).max(retry_after),
         },
         None => Next::Dead,
+    };
+    let by_count = || after_wait(usize::try_from(tried.in_series.saturating_sub(1)).ok());
+    let by_schedule = || {
+        if tried.probe {
+            after_wait(Some(waits_passed(&policy.schedule, tried.since_first)))
+        } else {
+            by_count()
+        }
     };
     let next = match category {
         Category::Dns
@@ -116,10 +229,10 @@ pub fn judge(
         | Category::Blocked
         | Category::Internal => by_schedule(),
         Category::ClientError | Category::Redirect => {
-            if attempt_in_series >= policy.client_error_attempts {
+            if tried.in_series >= policy.client_error_attempts {
                 Next::Dead
             } else {
-                by_schedule()
+                by_count()
             }
         }
         // The receiver may have nothing of it and is not to blame: waiting would only make it late. What
@@ -134,6 +247,7 @@ pub fn judge(
     Verdict {
         category: Some(category),
         next,
+        retry_after,
     }
 }
 
@@ -180,10 +294,8 @@ fn asked_wait(
     }
 }
 
-/// The wait after this attempt, jitter included; nothing when the schedule is used up.
-fn scheduled_wait(attempt_in_series: u32, policy: &RetryPolicy, dice: f64) -> Option<Duration> {
-    let index = usize::try_from(attempt_in_series.saturating_sub(1)).ok()?;
-    let wait = *policy.schedule.get(index)?;
+/// A wait with its jitter.
+fn jittered(wait: Duration, dice: f64) -> Duration {
     // Anything but a number in 0..1 would make the multiplication panic or break the promise of 20 %.
     let dice = if dice.is_finite() {
         dice.clamp(0.0, 1.0)
@@ -191,7 +303,27 @@ fn scheduled_wait(attempt_in_series: u32, policy: &RetryPolicy, dice: f64) -> Op
         0.0
     };
     let most = wait / JITTER_PART;
-    Some(wait.saturating_add(most.mul_f64(dice).min(most)))
+    wait.saturating_add(most.mul_f64(dice).min(most))
+}
+
+/// How many waits of the schedule, one after the other, have passed after this time.
+fn waits_passed(schedule: &[Duration], time: Duration) -> usize {
+    let mut end = Duration::ZERO;
+    schedule
+        .iter()
+        .take_while(|wait| {
+            end = end.saturating_add(**wait);
+            end <= time
+        })
+        .count()
+}
+
+fn rate_of(per_second: Option<f64>, burst: Option<u32>) -> Option<Rate> {
+    let per_second = per_second.filter(|rate| rate.is_finite() && *rate > 0.0)?;
+    Some(Rate {
+        per_second,
+        burst: burst.map_or(per_second.ceil(), f64::from).max(1.0),
+    })
 }
 
 fn parse_wait(entry: &str) -> Result<Duration, String> {
@@ -237,9 +369,14 @@ fn shown(entry: &str) -> String {
 
 /// Jitter is at most one part in so many of the wait: 20 %.
 const JITTER_PART: u32 = 5;
+/// Failures before an endpoint is disabled, where no policy says otherwise.
+const DISABLE_FAILURES: u32 = 20;
 const MAX_ENTRIES: usize = 50;
 const MAX_WAIT: Duration = Duration::from_secs(30 * 86_400);
 
+#[cfg(test)]
+#[path = "endpoint_policy_tests.rs"]
+mod endpoint_tests;
 #[cfg(test)]
 #[path = "policy_tests.rs"]
 mod tests;

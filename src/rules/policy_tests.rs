@@ -38,6 +38,15 @@ fn failure(category: Category) -> Answer {
     }
 }
 
+/// A try that is no probe.
+fn nth(in_series: u32) -> Try {
+    Try {
+        in_series,
+        probe: false,
+        since_first: Duration::ZERO,
+    }
+}
+
 fn retry(seconds: u64) -> Next {
     Next::Retry {
         after: Duration::from_secs(seconds),
@@ -117,9 +126,10 @@ fn every_row_of_the_verdict_table_holds() {
             let expected = Verdict {
                 category: *category,
                 next,
+                retry_after: Duration::ZERO,
             };
             assert_eq!(
-                judge(answer, attempt, &policy, NOW, 0.0),
+                judge(answer, nth(attempt), &policy, NOW, 0.0),
                 expected,
                 "{answer:?} {attempt}"
             );
@@ -146,16 +156,22 @@ fn other_client_errors_and_redirects_die_after_the_attempts_they_are_given() {
     let mut policy = policy(DEFAULT_SCHEDULE);
     policy.client_error_attempts = 3;
     for code in [302, 404] {
-        let next = |attempt| judge(&status(code), attempt, &policy, NOW, 0.0).next;
+        let next = |attempt| judge(&status(code), nth(attempt), &policy, NOW, 0.0).next;
         assert_eq!(
             [next(1), next(2), next(3)],
             [retry(5), retry(300), Next::Dead]
         );
     }
     policy.client_error_attempts = 100;
-    assert_eq!(judge(&status(404), 10, &policy, NOW, 0.0).next, Next::Dead);
+    assert_eq!(
+        judge(&status(404), nth(10), &policy, NOW, 0.0).next,
+        Next::Dead
+    );
     policy.client_error_attempts = 0;
-    assert_eq!(judge(&status(404), 1, &policy, NOW, 0.0).next, Next::Dead);
+    assert_eq!(
+        judge(&status(404), nth(1), &policy, NOW, 0.0).next,
+        Next::Dead
+    );
 }
 
 #[test]
@@ -164,14 +180,14 @@ fn retry_after_is_honoured_for_408_425_429_and_5xx_only() {
     policy.client_error_attempts = 5;
     for code in [408, 425, 429, 500, 502, 503, 504, 599] {
         assert_eq!(
-            judge(&asking(code, "60"), 1, &policy, NOW, 0.0).next,
+            judge(&asking(code, "60"), nth(1), &policy, NOW, 0.0).next,
             retry(60),
             "{code}"
         );
     }
     for code in [301, 307, 404, 413, 100, 600] {
         assert_eq!(
-            judge(&asking(code, "60"), 1, &policy, NOW, 0.0).next,
+            judge(&asking(code, "60"), nth(1), &policy, NOW, 0.0).next,
             retry(5),
             "{code}"
         );
@@ -197,11 +213,11 @@ fn retry_after_lengthens_the_wait_up_to_its_limit_and_never_shortens_it() {
         ("-1", 1, 5),
         ("", 1, 5),
     ] {
-        let next = judge(&asking(503, asked), attempt, &policy, NOW, 0.0).next;
+        let next = judge(&asking(503, asked), nth(attempt), &policy, NOW, 0.0).next;
         assert_eq!(next, retry(seconds), "{asked}");
     }
     assert_eq!(
-        judge(&asking(503, "60"), 10, &policy, NOW, 0.0).next,
+        judge(&asking(503, "60"), nth(10), &policy, NOW, 0.0).next,
         Next::Dead
     );
 }
@@ -209,9 +225,12 @@ fn retry_after_lengthens_the_wait_up_to_its_limit_and_never_shortens_it() {
 #[test]
 fn an_empty_schedule_means_one_attempt() {
     let policy = policy("");
-    assert_eq!(judge(&status(500), 1, &policy, NOW, 0.5).next, Next::Dead);
     assert_eq!(
-        judge(&status(200), 1, &policy, NOW, 0.5).next,
+        judge(&status(500), nth(1), &policy, NOW, 0.5).next,
+        Next::Dead
+    );
+    assert_eq!(
+        judge(&status(200), nth(1), &policy, NOW, 0.5).next,
         Next::Delivered
     );
 }
@@ -227,7 +246,7 @@ fn dice_that_are_no_dice_add_nothing_unsafe() {
         (7.0, 12_000),
     ] {
         let after = Duration::from_millis(millis);
-        let verdict = judge(&status(500), 1, &policy, NOW, dice);
+        let verdict = judge(&status(500), nth(1), &policy, NOW, dice);
         assert_eq!(verdict.next, Next::Retry { after }, "{dice}");
     }
 }
@@ -303,7 +322,7 @@ proptest! {
         policy in any_policy(), dice in 0.0..1.0f64,
     ) {
         let mut attempts = 1;
-        while let Next::Retry { .. } = judge(&status(503), attempts, &policy, NOW, dice).next {
+        while let Next::Retry { .. } = judge(&status(503), nth(attempts), &policy, NOW, dice).next {
             attempts += 1;
         }
         prop_assert_eq!(attempts as usize, policy.schedule.len() + 1);
@@ -313,7 +332,7 @@ proptest! {
     fn jitter_adds_up_to_a_fifth_and_never_subtracts(
         policy in any_policy(), attempt in 1u32..13, dice in 0.0..1.0f64,
     ) {
-        if let Next::Retry { after } = judge(&status(503), attempt, &policy, NOW, dice).next {
+        if let Next::Retry { after } = judge(&status(503), nth(attempt), &policy, NOW, dice).next {
             let scheduled = policy.schedule[attempt as usize - 1];
             prop_assert!(after >= scheduled);
             prop_assert!(after <= scheduled + scheduled / 5);
@@ -324,8 +343,8 @@ proptest! {
     fn retry_after_never_goes_below_the_schedule_nor_beyond_the_limit(
         policy in any_policy(), attempt in 1u32..13, dice in 0.0..1.0f64, asked: u64,
     ) {
-        let without = judge(&status(429), attempt, &policy, NOW, dice).next;
-        let with = judge(&asking(429, &asked.to_string()), attempt, &policy, NOW, dice).next;
+        let without = judge(&status(429), nth(attempt), &policy, NOW, dice).next;
+        let with = judge(&asking(429, &asked.to_string()), nth(attempt), &policy, NOW, dice).next;
         if let (Next::Retry { after: without }, Next::Retry { after: with }) = (without, with) {
             prop_assert!(with >= without);
             prop_assert!(with <= without.max(policy.retry_after_max));
@@ -339,7 +358,7 @@ proptest! {
     fn every_answer_has_a_verdict_at_any_time(
         answer in any_answer(), policy in any_policy(), attempt: u32, now: i64, dice: f64,
     ) {
-        let verdict = judge(&answer, attempt, &policy, now, dice);
+        let verdict = judge(&answer, nth(attempt), &policy, now, dice);
         prop_assert_eq!(verdict.category.is_none(), verdict.next == Next::Delivered);
     }
 
@@ -350,7 +369,7 @@ proptest! {
             client_error_attempts: 1,
             retry_after_max: Duration::MAX,
         };
-        let waits = matches!(judge(&status(500), 1, &policy, NOW, dice).next, Next::Retry { .. });
+        let waits = matches!(judge(&status(500), nth(1), &policy, NOW, dice).next, Next::Retry { .. });
         prop_assert!(waits);
     }
 
