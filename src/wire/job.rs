@@ -7,6 +7,19 @@ use crate::rules::ids::Pair;
 use crate::rules::signing::SigningKey;
 use crate::rules::target::{Refusal, Target};
 
+/// What is wrong with a request on purpose, so that its receiver can be tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It arrives twice.
+    Duplicate,
+    /// Its timestamp is older than any receiver should accept.
+    Stale,
+    /// Its signature is of another body.
+    BadSignature,
+    /// Its body is no JSON; the signature is good.
+    Malformed,
+}
+
 /// One attempt to make.
 pub struct Job {
     /// Comes back with the outcome; means nothing here.
@@ -23,6 +36,8 @@ pub struct Job {
     pub body: Arc<str>,
     /// The keys that sign, in order; never empty.
     pub keys: Arc<Vec<SigningKey>>,
+    /// What is wrong with it on purpose.
+    pub fault: Option<Fault>,
 }
 
 /// One attempt made.

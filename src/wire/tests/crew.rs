@@ -34,6 +34,7 @@ pub fn job(ticket: u64, target: Arc<Target>) -> Job {
             id: 1,
             secret: Secret::from_bytes(&[7; 32]).unwrap(),
         }]),
+        fault: None,
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::server::{OK, Seen, Server};
 use super::*;
 use crate::rules::ids::{EndpointId, EventId, Pair};
-use crate::rules::signing::{Secret, SigningKey, sign_v1};
-use crate::wire::job::Job;
-use crate::wire::send::send;
+use crate::rules::signing::{Secret, SigningKey, sign_v1, signature_header};
+use crate::wire::job::{Fault, Job};
+use crate::wire::send::{send, wall_clock};
 
 fn key(id: i64, byte: u8) -> SigningKey {
     SigningKey {
@@ -28,6 +28,7 @@ fn job(target: Target) -> Job {
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
         body: "{\"price\":1.10}".into(),
         keys: Arc::new(vec![key(11, 1), key(12, 2)]),
+        fault: None,
     }
 }
 
@@ -93,6 +94,27 @@ fn every_key_signs_what_is_sent() {
         seen.header("webhook-signature").unwrap(),
         expected.join(" ")
     );
+}
+
+#[test]
+fn a_request_that_is_wrong_on_purpose_is_wrong_in_one_way_only() {
+    for fault in [Fault::Stale, Fault::BadSignature, Fault::Duplicate, Fault::Malformed] {
+        let server = Server::answering(OK);
+        let job = Job {
+            fault: Some(fault),
+            ..job(http(server.address))
+        };
+        let before = wall_clock() / 1_000_000;
+        assert_status(&send(&client(), &job), 200);
+        let seen = only_request(&server);
+        let timestamp: i64 = seen.header("webhook-timestamp").unwrap().parse().unwrap();
+        let id = seen.header("webhook-id").unwrap().to_owned();
+        let right = signature_header(&job.keys, &id, timestamp, job.body.as_bytes());
+        let sent = seen.header("webhook-signature").unwrap().to_owned();
+        assert_eq!(sent == right, fault != Fault::BadSignature, "{fault:?}");
+        assert_eq!(sent.len(), right.len(), "{fault:?}");
+        assert_eq!(before - timestamp > 300, fault == Fault::Stale, "{fault:?}");
+    }
 }
 
 #[test]
