@@ -46,6 +46,8 @@ create index _delivery_default_endpoint on webhook._delivery_default (endpoint_i
 create index _delivery_default_open on webhook._delivery_default (state, event_id) where state <> 'delivered';
 comment on index webhook._delivery_default_endpoint is 'Deliveries of an endpoint, newest first.';
 comment on index webhook._delivery_default_open is 'Deliveries in a state other than delivered.';
+create index _delivery_default_dead on webhook._delivery_default (endpoint_id, event_id) where state = 'dead';
+comment on index webhook._delivery_default_dead is 'Dead letters of an endpoint, newest first.';
 
 create table webhook._attempt (
   endpoint_id bigint not null,
@@ -63,6 +65,7 @@ create table webhook._attempt (
   detail text,
   key_ids bigint[],
   body_sha256 bytea,
+  worker_version text,
   constraint _attempt_outcome check (outcome in ('delivered', 'retry', 'dead'))
 ) partition by range (event_id);
 comment on table webhook._attempt is
@@ -82,6 +85,7 @@ comment on column webhook._attempt.phase is 'Where a time-out or protocol error 
 comment on column webhook._attempt.detail is 'What happened, in the sender''s own words; holds no payload and no secret.';
 comment on column webhook._attempt.key_ids is 'Ids of the keys that signed, in order.';
 comment on column webhook._attempt.body_sha256 is 'SHA-256 of the body sent.';
+comment on column webhook._attempt.worker_version is 'Version of the library that made the attempt; null for a first try that succeeded and moved here later.';
 
 create table webhook._attempt_default partition of webhook._attempt default;
 comment on table webhook._attempt_default is 'Attempts of days without a partition of their own.';
@@ -112,6 +116,9 @@ create table webhook._due (
   class smallint not null,
   event_id text collate "C" not null,
   subject_key text collate "C",
+  series_at timestamptz,
+  deaths smallint not null default 0,
+  asked boolean not null default false,
   constraint _due_pkey primary key (event_id, endpoint_id)
 ) with (
   fillfactor = 80,
@@ -126,9 +133,21 @@ comment on column webhook._due.endpoint_id is 'The endpoint.';
 comment on column webhook._due.next_attempt_at is 'When the pair may be sent.';
 comment on column webhook._due.attempt_count is 'Attempts so far.';
 comment on column webhook._due.series_start is 'Attempts before the current series of the schedule.';
-comment on column webhook._due.hold is 'Set of reasons, a bit each, why the pair may not be sent now; 0 = may be sent.';
+comment on column webhook._due.hold is
+  'Set of reasons why the pair may not be sent now: 1 event type paused, 2 order, 4 quarantine, 8 filter, 16 conversion; 0 = may be sent.';
 comment on column webhook._due.class is 'Priority class; 0 is served first.';
 comment on column webhook._due.event_id is 'The event.';
-comment on column webhook._due.subject_key is 'Subject of the event, for endpoints that keep order per subject.';
+comment on column webhook._due.subject_key is 'Subject of the event, for endpoints that keep order per subject; null = no order.';
+comment on column webhook._due.series_at is 'Start of the first attempt of the current series; null = none was made yet.';
+comment on column webhook._due.deaths is 'Lives of the leader that ended while the pair was in doubt, in a row.';
+comment on column webhook._due.asked is 'Somebody asked for this attempt; it is made whatever the endpoint subscribes to.';
 create index _due_claim on webhook._due (endpoint_id, class, next_attempt_at, event_id) where hold = 0;
 comment on index webhook._due_claim is 'Claims per endpoint in order.';
+create index _due_held on webhook._due (event_id, endpoint_id) where hold <> 0;
+comment on index webhook._due_held is 'What is held, in the order of the events.';
+create index _due_held_endpoint on webhook._due (endpoint_id, event_id) where hold <> 0;
+comment on index webhook._due_held_endpoint is 'What is held, by endpoint.';
+create index _due_subject on webhook._due (endpoint_id, subject_key, event_id) where subject_key is not null;
+comment on index webhook._due_subject is 'The events of a subject in their order.';
+create index _due_turn on webhook._due (endpoint_id, subject_key) where subject_key is not null and (hold & 2) = 0;
+comment on index webhook._due_turn is 'Which event of a subject has its turn.';

@@ -1,5 +1,5 @@
--- Where events go: endpoints, the leader's view of their health, shapes, secrets, event types.
--- Users write all of it through functions, except _endpoint_state, which only the leader writes:
+-- Where events go and how: endpoints, the leader's view of their health, shapes, secrets, event types, policies,
+-- pauses. Users write all of it through functions, except _endpoint_state, which only the leader writes:
 -- an administrator's open transaction must never block the leader.
 
 create table webhook._endpoint (
@@ -22,6 +22,8 @@ create table webhook._endpoint (
   changed_xid xid8 not null default pg_catalog.pg_current_xact_id(),
   created_at timestamptz not null default pg_catalog.clock_timestamp(),
   created_by name not null default session_user,
+  policy text collate "C",
+  ordered boolean not null default false,
   constraint _endpoint_pkey primary key (endpoint_id),
   constraint _endpoint_state_known check (state in ('unverified', 'active', 'paused', 'disabled', 'expired', 'deleted')),
   constraint _endpoint_max_in_flight_positive check (max_in_flight > 0)
@@ -37,15 +39,18 @@ comment on column webhook._endpoint.state_reason is 'Why the endpoint is in this
 comment on column webhook._endpoint.state_changed_at is 'Since when.';
 comment on column webhook._endpoint.verify is 'How control of the URL is to be proven.';
 comment on column webhook._endpoint.description is 'Free text of the operator.';
-comment on column webhook._endpoint.max_in_flight is 'Concurrent requests to this endpoint; null = webhook.max_in_flight_per_endpoint.';
+comment on column webhook._endpoint.max_in_flight is 'Concurrent requests to this endpoint; null = that of the policy.';
 comment on column webhook._endpoint.revision is 'Current shape, row of _endpoint_revision.';
-comment on column webhook._endpoint.generation is 'Raised by every change; the leader''s findings count for the generation they were made under.';
+comment on column webhook._endpoint.generation is
+  'Raised by what makes the leader''s findings void: a new URL, a change of state, enabling. They count for the generation they were made under.';
 comment on column webhook._endpoint.origin is 'Which database made the endpoint; in a copy it is inert.';
 comment on column webhook._endpoint.created_xid is 'Transaction that made the endpoint; it gets that transaction''s own events.';
 comment on column webhook._endpoint.created_snapshot is 'Snapshot of that transaction; events visible to it are older than the endpoint.';
 comment on column webhook._endpoint.changed_xid is 'Transaction of the last change; lets the leader read changes as of its window.';
 comment on column webhook._endpoint.created_at is 'When the endpoint was made.';
 comment on column webhook._endpoint.created_by is 'Session user who made it.';
+comment on column webhook._endpoint.policy is 'Row of _policy; null = the policy "default".';
+comment on column webhook._endpoint.ordered is 'Keeps the order of each subject: an event waits until the one before it is settled.';
 create index _endpoint_partner on webhook._endpoint (partner_id);
 comment on index webhook._endpoint_partner is 'Endpoints of a partner.';
 create index _endpoint_changed on webhook._endpoint (changed_xid);
@@ -57,14 +62,43 @@ create table webhook._endpoint_state (
   state text collate "C",
   reason text,
   changed_at timestamptz not null,
+  adaptive_window real,
+  probe_at timestamptz,
+  probe_wait_ms integer,
+  failing_since timestamptz,
+  failures integer not null default 0,
+  warned_at timestamptz,
+  last_success_at timestamptz,
+  last_failure_at timestamptz,
+  last_status smallint,
+  last_error_category text collate "C",
+  delivered bigint not null default 0,
+  failed bigint not null default 0,
+  latency_ms integer,
+  seen_at timestamptz,
   constraint _endpoint_state_pkey primary key (endpoint_id)
-);
-comment on table webhook._endpoint_state is 'What the leader found out about an endpoint; counts only while generation equals that of _endpoint.';
+) with (fillfactor = 50);
+comment on table webhook._endpoint_state is
+  'What the leader found out about an endpoint. All but the two counters counts only while generation equals that of _endpoint.';
 comment on column webhook._endpoint_state.endpoint_id is 'The endpoint.';
 comment on column webhook._endpoint_state.generation is 'Generation of the endpoint that the finding is about.';
-comment on column webhook._endpoint_state.state is 'State set by the leader (disabled after 410); null when it has no say.';
+comment on column webhook._endpoint_state.state is 'State set by the leader (disabled after 410 or too many failures); null when it has no say.';
 comment on column webhook._endpoint_state.reason is 'Why.';
 comment on column webhook._endpoint_state.changed_at is 'When.';
+comment on column webhook._endpoint_state.adaptive_window is 'Concurrent requests that the endpoint stands, as far as its answers tell; 0 = shut, only probes are sent.';
+comment on column webhook._endpoint_state.probe_at is 'When the next probe of a shut endpoint may be sent.';
+comment on column webhook._endpoint_state.probe_wait_ms is 'Current wait between probes; doubles.';
+comment on column webhook._endpoint_state.failing_since is 'First failure since the last success; null = the last answer was a success.';
+comment on column webhook._endpoint_state.failures is 'Failed attempts since the last success.';
+comment on column webhook._endpoint_state.warned_at is 'When the owner was warned of these failures; null = not yet.';
+comment on column webhook._endpoint_state.last_success_at is 'When the last 2xx arrived.';
+comment on column webhook._endpoint_state.last_failure_at is 'When the last attempt failed.';
+comment on column webhook._endpoint_state.last_status is 'HTTP status of the latest attempt; null when there was none.';
+comment on column webhook._endpoint_state.last_error_category is 'Why the last failed attempt failed.';
+comment on column webhook._endpoint_state.delivered is 'Attempts answered with 2xx since the endpoint exists.';
+comment on column webhook._endpoint_state.failed is 'Attempts that failed since the endpoint exists.';
+comment on column webhook._endpoint_state.latency_ms is 'Smoothed milliseconds of an attempt.';
+comment on column webhook._endpoint_state.seen_at is 'When the row was last written.';
 
 create table webhook._endpoint_revision (
   endpoint_id bigint not null,
@@ -112,3 +146,92 @@ comment on column webhook._event_type.created_at is 'When the type was registere
 comment on column webhook._event_type.changed_xid is 'Transaction of the last change; lets the leader read changes as of its window.';
 create index _event_type_changed on webhook._event_type (changed_xid);
 comment on index webhook._event_type_changed is 'Changes since the leader''s last window.';
+
+create table webhook._policy (
+  name text collate "C" not null,
+  retry_schedule text,
+  client_error_attempts integer,
+  retry_after_max interval,
+  max_in_flight integer,
+  rate real,
+  burst integer,
+  max_age interval,
+  disable_after interval,
+  disable_failures integer,
+  description text,
+  created_at timestamptz not null default pg_catalog.clock_timestamp(),
+  changed_at timestamptz not null default pg_catalog.clock_timestamp(),
+  changed_by name not null default session_user,
+  changed_xid xid8 not null default pg_catalog.pg_current_xact_id(),
+  constraint _policy_pkey primary key (name),
+  constraint _policy_rate_positive check (rate > 0),
+  constraint _policy_burst_positive check (burst >= 1)
+);
+comment on table webhook._policy is
+  'How deliveries to the endpoints that name a policy are retried, limited and given up. A null is the value of the policy "default", and there the server''s setting.';
+comment on column webhook._policy.name is 'Name of the policy.';
+comment on column webhook._policy.retry_schedule is 'Waits between attempts, as in webhook.retry_schedule.';
+comment on column webhook._policy.client_error_attempts is 'Attempts for 3xx and 4xx answers that have no rule of their own.';
+comment on column webhook._policy.retry_after_max is 'Longest wait that a receiver''s Retry-After may ask for.';
+comment on column webhook._policy.max_in_flight is 'Concurrent requests to an endpoint.';
+comment on column webhook._policy.rate is 'Requests per second to an endpoint; none by default.';
+comment on column webhook._policy.burst is 'Requests at once after a rest, where a rate is set.';
+comment on column webhook._policy.max_age is 'Older events are not sent any more; none by default.';
+comment on column webhook._policy.disable_after is 'An endpoint without a success for so long is disabled.';
+comment on column webhook._policy.disable_failures is 'But not before so many failures in a row; 20 by default.';
+comment on column webhook._policy.description is 'Free text of the operator.';
+comment on column webhook._policy.created_at is 'When the policy was made.';
+comment on column webhook._policy.changed_at is 'When it was last changed.';
+comment on column webhook._policy.changed_by is 'Session user who changed it.';
+comment on column webhook._policy.changed_xid is 'Transaction of the last change; lets the leader read changes as of its window.';
+create index _policy_changed on webhook._policy (changed_xid);
+comment on index webhook._policy_changed is 'Changes since the leader''s last window.';
+
+insert into webhook._policy (name)
+values ('default');
+
+create function webhook._make_way()
+returns trigger
+language plpgsql volatile parallel unsafe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+begin
+  delete from webhook._policy p
+   where p.name = new.name;
+  return new;
+end
+$$;
+comment on function webhook._make_way() is 'Lets a restored policy "default" replace the one that CREATE EXTENSION made.';
+
+-- A dump holds the row, values and all, and its COPY would fail on ours. ENABLE ALWAYS: tools that restore with
+-- session_replication_role = replica need it as well.
+create trigger _policy_default
+  before insert on webhook._policy
+  for each row
+  when (new.name = 'default')
+  execute function webhook._make_way();
+comment on trigger _policy_default on webhook._policy is 'The restored policy "default" wins.';
+alter table webhook._policy enable always trigger _policy_default;
+
+create table webhook._pause (
+  scope text collate "C" not null,
+  target text collate "C" not null,
+  paused boolean not null,
+  reason text,
+  paused_by name not null default session_user,
+  paused_at timestamptz not null default pg_catalog.clock_timestamp(),
+  changed_xid xid8 not null default pg_catalog.pg_current_xact_id(),
+  constraint _pause_pkey primary key (scope, target),
+  constraint _pause_scope check (scope in ('all', 'partner', 'event_type'))
+);
+comment on table webhook._pause is
+  'What is paused, or was. Rows are never deleted, so that the leader finds every change by changed_xid. A paused endpoint has no row here: it is a state of _endpoint.';
+comment on column webhook._pause.scope is 'all, partner or event_type.';
+comment on column webhook._pause.target is 'The partner or the event type; empty for all.';
+comment on column webhook._pause.paused is 'Whether the pause is in force.';
+comment on column webhook._pause.reason is 'Why it was paused.';
+comment on column webhook._pause.paused_by is 'Session user who paused it.';
+comment on column webhook._pause.paused_at is 'When.';
+comment on column webhook._pause.changed_xid is 'Transaction of the last change; lets the leader read changes as of its window.';
+create index _pause_changed on webhook._pause (changed_xid);
+comment on index webhook._pause_changed is 'Changes since the leader''s last window.';

@@ -57,15 +57,22 @@ create table webhook._request (
   finished_at timestamptz,
   deliveries integer,
   result text,
+  xid xid8 not null default pg_catalog.pg_current_xact_id(),
+  scope text collate "C",
+  target text collate "C",
+  reason text,
+  event_ids text[],
+  endpoint_ids bigint[],
   constraint _request_pkey primary key (request_id),
-  constraint _request_verb check (verb in ('replay')),
+  constraint _request_verb check (verb in ('replay', 'retry', 'skip', 'close', 'pause', 'resume')),
+  constraint _request_pairs check (cardinality(event_ids) = cardinality(endpoint_ids)),
   constraint _request_state check (state in ('pending', 'done', 'refused'))
 );
 comment on table webhook._request is
   'What users asked of the leader. They insert, the leader alone updates. Not dumped: a copy has nothing to carry out.';
 comment on column webhook._request.request_id is 'Time-ordered random id.';
 comment on column webhook._request.verb is 'What is asked.';
-comment on column webhook._request.event_id is 'The event concerned.';
+comment on column webhook._request.event_id is 'The event concerned; null when there are several, or none.';
 comment on column webhook._request.endpoint_id is 'The endpoint concerned; null = every existing pair of the event.';
 comment on column webhook._request.state is 'pending, done or refused.';
 comment on column webhook._request.origin is 'Which database the request was made in.';
@@ -74,6 +81,12 @@ comment on column webhook._request.requested_at is 'When.';
 comment on column webhook._request.finished_at is 'When the leader carried it out or refused it.';
 comment on column webhook._request.deliveries is 'How many deliveries it concerned.';
 comment on column webhook._request.result is 'What came of it, in words.';
+comment on column webhook._request.xid is 'Transaction that asked; a pause holds from the window that sees it.';
+comment on column webhook._request.scope is 'What a pause or its end is about: all, partner, event_type or endpoint.';
+comment on column webhook._request.target is 'The partner, event type or endpoint; null for all.';
+comment on column webhook._request.reason is 'Why, in the user''s words.';
+comment on column webhook._request.event_ids is 'Pairs of retry, skip and close: the events.';
+comment on column webhook._request.endpoint_ids is 'Pairs of retry, skip and close: the endpoints.';
 create index _request_pending on webhook._request (request_id) where state = 'pending';
 comment on index webhook._request_pending is 'Requests that the leader has not carried out.';
 

@@ -29,6 +29,13 @@ language c stable strict parallel unsafe
 as 'MODULE_PATHNAME', 'check_url_wrapper';
 comment on function webhook._check_url(text) is 'Canonical form of a callback URL; an error when the boundary refuses it.';
 
+create function webhook._check_schedule(
+  schedule text -- retry schedule as the user wrote it
+) returns text -- the same
+language c immutable strict parallel safe
+as 'MODULE_PATHNAME', 'check_schedule_wrapper';
+comment on function webhook._check_schedule(text) is 'Refuses a retry schedule that cannot be followed.';
+
 create function webhook._valid_pattern(
   pattern text -- event type, "customer.*" or "*"
 ) returns boolean
@@ -205,7 +212,7 @@ begin
     raise exception using
       errcode = 'invalid_parameter_value',
       message = 'reason must not be empty',
-      hint = 'Say in a few words why: the text is shown beside the endpoint and the deliveries it ends.';
+      hint = 'Say in a few words why: the text is shown beside what it concerns, and in the audit log.';
   end if;
   if length(reason) > 1000 then
     raise exception using
@@ -217,6 +224,16 @@ begin
 end
 $$;
 comment on function webhook._check_reason(text) is 'Refuses a missing, empty or overlong reason.';
+
+create function webhook._rfc3339(
+  at timestamptz -- moment
+) returns text -- the same in UTC as RFC 3339 writes it, with microseconds
+language sql stable parallel safe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+  select to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+$$;
+comment on function webhook._rfc3339(timestamptz) is 'A time as lifecycle events give it.';
 
 -- The first seal key, so that the first emit finds one. In a restored copy it is the only key of the new
 -- origin; the old ones come back beside it, and ids are random, so nothing collides.

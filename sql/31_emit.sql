@@ -45,3 +45,26 @@ language c volatile parallel unsafe
 as 'MODULE_PATHNAME', 'emit_json_wrapper';
 comment on function webhook.emit_json(text, text, json, text, text, bigint, text, text, timestamptz, text, text, text, text, text, boolean) is
   'Records an event like emit, and keeps the caller''s bytes: blanks, order of keys, spelling of numbers.';
+
+-- Event types "webhook.*" and partners "_*" are reserved: only the extension's own functions emit them.
+create function webhook._emit_reserved(
+  type text,                             -- webhook.test or webhook.endpoint.*
+  partner_id text,                       -- tenant, or _operator
+  data jsonb,                            -- payload
+  subject_type text default null,        -- as for emit, like all that follow
+  subject_id text default null,
+  subject_version bigint default null,
+  source text default null,
+  scope text default null,
+  occurred_at timestamptz default null,
+  schema_version text default null,
+  correlation_id text default null,
+  causation text default null,
+  traceparent text default null,
+  idempotency_key text default null,
+  test boolean default false
+) returns text -- event_id
+language c volatile parallel unsafe
+as 'MODULE_PATHNAME', 'emit_reserved_wrapper';
+comment on function webhook._emit_reserved(text, text, jsonb, text, text, bigint, text, text, timestamptz, text, text, text, text, text, boolean) is
+  'Records a lifecycle or test event; like emit, but for the names that emit refuses.';

@@ -71,7 +71,7 @@ begin
       raise exception using
         errcode = 'object_not_in_prerequisite_state',
         message = format('endpoint %s is %s', endpoint_id, endpoint.state),
-        detail = endpoint.state_reason;
+        detail = coalesce(endpoint.state_reason, 'It gets no deliveries in this state.');
     end if;
     if endpoint.test <> event.test then
       raise exception using
@@ -87,10 +87,9 @@ begin
     end if;
   end if;
 
-  request_id := webhook._new_id();
-  insert into webhook._request (request_id, verb, event_id, endpoint_id, origin)
-  values (request_id, 'replay', event_id, endpoint_id, webhook._origin());
-  perform webhook._wake();
+  request_id := webhook._ask(
+    'replay', 'event', event_id, event.partner_id, event_id, endpoint_id,
+    after => jsonb_build_object('endpoint_id', coalesce(endpoint_id::text, 'all')));
 
   if endpoint_id is not null then
     delivery_id := webhook._delivery_id(event_id, endpoint_id);

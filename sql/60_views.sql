@@ -120,7 +120,18 @@ select webhook._delivery_id(d.event_id, d.endpoint_id) as delivery_id,
        d.last_response_bytes,
        d.last_key_ids,
        d.last_body_sha256,
-       d.revision
+       d.revision,
+       case when d.state in ('pending', 'retrying') then
+         (select nullif(array_remove(array[
+                   case when w.hold & 1 <> 0 then 'event_type' end,
+                   case when w.hold & 2 <> 0 then 'order' end,
+                   case when w.hold & 4 <> 0 then 'quarantine' end,
+                   case when w.hold & 8 <> 0 then 'filter' end,
+                   case when w.hold & 16 <> 0 then 'conversion' end], null), '{}')
+            from webhook._due w
+           where w.event_id = d.event_id
+             and w.endpoint_id = d.endpoint_id)
+       end as held_by
   from webhook._delivery d
   join webhook._endpoint p on p.endpoint_id = d.endpoint_id;
 comment on view webhook.deliveries is
@@ -145,6 +156,8 @@ comment on column webhook.deliveries.last_response_bytes is 'Bytes of response b
 comment on column webhook.deliveries.last_key_ids is 'Ids of the keys that signed the latest attempt, in order.';
 comment on column webhook.deliveries.last_body_sha256 is 'SHA-256 of the body sent in the latest attempt.';
 comment on column webhook.deliveries.revision is 'Shape of the payload, fixed by the first attempt.';
+comment on column webhook.deliveries.held_by is
+  'Why a pending or retrying delivery is not sent when its time comes: event_type (paused), order, quarantine, filter, conversion; null = it is not held. Pauses of the endpoint, the partner or everything: see pauses.';
 
 create view webhook.attempts as
 select webhook._delivery_id(a.event_id, a.endpoint_id) as delivery_id,
@@ -221,7 +234,9 @@ select e.endpoint_id,
        e.revision,
        e.origin <> (select webhook._origin()) as inert,
        e.created_at,
-       e.created_by
+       e.created_by,
+       e.policy,
+       e.ordered
   from webhook._endpoint e
   join webhook._effective_endpoint f on f.endpoint_id = e.endpoint_id
   left join webhook._endpoint_revision r on r.endpoint_id = e.endpoint_id and r.revision = e.revision;
@@ -236,13 +251,15 @@ comment on column webhook.endpoints.state_reason is 'Why.';
 comment on column webhook.endpoints.state_changed_at is 'Since when.';
 comment on column webhook.endpoints.verify is 'How control of the URL is to be proven.';
 comment on column webhook.endpoints.description is 'Free text of the operator.';
-comment on column webhook.endpoints.max_in_flight is 'Concurrent requests; null = webhook.max_in_flight_per_endpoint.';
+comment on column webhook.endpoints.max_in_flight is 'Concurrent requests; null = what the policy says.';
 comment on column webhook.endpoints.key_ids is 'Ids of the keys that sign now; null when there is none.';
 comment on column webhook.endpoints.format is 'Form of the body.';
 comment on column webhook.endpoints.revision is 'Number of the current shape.';
 comment on column webhook.endpoints.inert is 'True in a copy of the database that made the endpoint: nothing is sent to it.';
 comment on column webhook.endpoints.created_at is 'When it was made.';
 comment on column webhook.endpoints.created_by is 'Session user who made it.';
+comment on column webhook.endpoints.policy is 'How deliveries are retried and limited; null = the policy "default".';
+comment on column webhook.endpoints.ordered is 'Keeps the order of each subject.';
 
 create view webhook.event_types as
 select t.name,
@@ -264,16 +281,22 @@ select r.request_id,
        r.deliveries,
        r.requested_by,
        r.requested_at,
-       r.finished_at
+       r.finished_at,
+       r.scope,
+       r.target,
+       r.reason
   from webhook._request r;
 comment on view webhook.requests is 'What was asked of the leader, and what came of it. Fast by request_id, which sorts by time.';
 comment on column webhook.requests.request_id is 'Id of the request.';
-comment on column webhook.requests.verb is 'What is asked: replay.';
-comment on column webhook.requests.event_id is 'The event concerned.';
-comment on column webhook.requests.endpoint_id is 'The endpoint concerned; null = every delivery of the event.';
+comment on column webhook.requests.verb is 'What is asked: replay, retry, skip, close, pause or resume.';
+comment on column webhook.requests.event_id is 'The event concerned; null when there are several, or none.';
+comment on column webhook.requests.endpoint_id is 'The endpoint concerned; null = several, and of a replay every delivery of the event.';
 comment on column webhook.requests.state is 'pending, done or refused.';
 comment on column webhook.requests.result is 'What came of it, in words.';
 comment on column webhook.requests.deliveries is 'How many deliveries it concerned.';
 comment on column webhook.requests.requested_by is 'Session user who asked.';
 comment on column webhook.requests.requested_at is 'When it was asked.';
-comment on column webhook.requests.finished_at is 'When the leader carried it out or refused it; null = not yet.';
+comment on column webhook.requests.finished_at is 'When the leader carried it out or refused it, and from when on a pause holds; null = not yet.';
+comment on column webhook.requests.scope is 'Of a pause or its end: all, partner, event_type or endpoint.';
+comment on column webhook.requests.target is 'The partner, event type or endpoint; null for all.';
+comment on column webhook.requests.reason is 'Why, in the user''s words.';

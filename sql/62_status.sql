@@ -184,7 +184,9 @@ as $$
            case when w.state = 'running' and q.oldest_unread_age > interval '1 minute'
              then 'The leader is behind: see webhook.stat_worker and the server log.' end,
            case when q.dead > 0
-             then 'Some deliveries are dead: see webhook.list_deliveries(state => ''dead''), mend the cause, then use webhook.replay.' end,
+             then 'Some deliveries are dead: see webhook.dead_letters, mend the cause, then use webhook.retry.' end,
+           case when exists (select from webhook.pauses p)
+             then 'Deliveries are paused: see webhook.pauses.' end,
            case when q.fenced > 0
              then 'Rows of webhook._event were changed after the emit and are not sent: see webhook.events where fenced = ''seal'' and find out who did it.' end,
            case when q.other_origins > 0

@@ -29,11 +29,15 @@ begin
 end
 $$;
 
--- Monitoring agents read the two stat views, and nothing else here. Functions that a view calls run with
--- the rights of whoever reads it, so they need EXECUTE as well: what they tell is an origin, a time and counters.
+-- Monitoring agents read how it is going, by endpoint too, and what alerts there are: no payload, no URL, no
+-- evidence of single deliveries. Functions that a view calls run with the rights of whoever reads it, so they
+-- need EXECUTE as well: what they tell is an origin, a time and counters.
 grant usage on schema webhook to pg_monitor;
 grant select on webhook.stat_queue to pg_monitor;
 grant select on webhook.stat_worker to pg_monitor;
+grant select on webhook.stat_endpoint to pg_monitor;
+grant select on webhook.endpoint_health to pg_monitor;
+grant select on webhook.alerts to pg_monitor;
 grant execute on function webhook._origin() to pg_monitor;
 grant execute on function webhook._event_time(text) to pg_monitor;
 grant execute on function webhook._unread() to pg_monitor;

@@ -39,19 +39,47 @@ pub extern "C" fn pg_finfo_emit_json_wrapper() -> &'static pg_sys::Pg_finfo_reco
     &pg_sys::Pg_finfo_record { api_version: 1 }
 }
 
+/// Tells PostgreSQL that `emit_reserved_wrapper` follows the version 1 calling convention.
+#[unsafe(no_mangle)]
+pub extern "C" fn pg_finfo_emit_reserved_wrapper() -> &'static pg_sys::Pg_finfo_record {
+    &pg_sys::Pg_finfo_record { api_version: 1 }
+}
+
+/// Whether names that are not for users may be used: event types `webhook.*`, partners `_*`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Names {
+    Public,
+    Reserved,
+}
+
 /// `webhook.emit(..., data jsonb, ...)`.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn emit_wrapper(fcinfo: pg_sys::FunctionCallInfo) -> pg_sys::Datum {
-    // SAFETY: argument 2 is declared jsonb, whose output function renders its normal form.
-    let data = unsafe {
+    // SAFETY: fcinfo is the one PostgreSQL passed.
+    unsafe { emit(fcinfo, jsonb_text(fcinfo), Names::Public) }
+}
+
+/// `webhook._emit_reserved(..., data jsonb, ...)`: lifecycle and test events.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn emit_reserved_wrapper(
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> pg_sys::Datum {
+    // SAFETY: fcinfo is the one PostgreSQL passed.
+    unsafe { emit(fcinfo, jsonb_text(fcinfo), Names::Reserved) }
+}
+
+/// # Safety
+/// Argument 2 of `fcinfo` is a jsonb or NULL.
+unsafe fn jsonb_text(fcinfo: pg_sys::FunctionCallInfo) -> Option<String> {
+    // SAFETY: jsonb's output function renders its normal form.
+    unsafe {
         pgrx::fcinfo::pg_getarg_datum(fcinfo, 2).and_then(|datum| {
             pgrx::direct_function_call::<&std::ffi::CStr>(pg_sys::jsonb_out, &[Some(datum)])
                 .map(|text| text.to_string_lossy().into_owned())
         })
-    };
-    // SAFETY: fcinfo is the one PostgreSQL passed.
-    unsafe { emit(fcinfo, data) }
+    }
 }
 
 /// `webhook.emit_json(..., data json, ...)`: keeps the caller's bytes.
@@ -63,12 +91,16 @@ pub unsafe extern "C-unwind" fn emit_json_wrapper(
     // SAFETY: argument 2 is declared json, which is stored as text.
     let data = unsafe { pgrx::fcinfo::pg_getarg::<String>(fcinfo, 2) };
     // SAFETY: fcinfo is the one PostgreSQL passed.
-    unsafe { emit(fcinfo, data) }
+    unsafe { emit(fcinfo, data, Names::Public) }
 }
 
 /// # Safety
 /// `fcinfo` holds the arguments of `emit` in their declared order and types.
-unsafe fn emit(fcinfo: pg_sys::FunctionCallInfo, data: Option<String>) -> pg_sys::Datum {
+unsafe fn emit(
+    fcinfo: pg_sys::FunctionCallInfo,
+    data: Option<String>,
+    names: Names,
+) -> pg_sys::Datum {
     // SAFETY: the types are those of the SQL declaration.
     let (text, event) = unsafe {
         let text = |index| pgrx::fcinfo::pg_getarg::<String>(fcinfo, index);
@@ -94,7 +126,7 @@ unsafe fn emit(fcinfo: pg_sys::FunctionCallInfo, data: Option<String>) -> pg_sys
         (text(13), event)
     };
     refuse_where_nothing_can_be_written();
-    check(&event);
+    check(&event, names);
     let id = match text {
         None => {
             insert(&event);
@@ -106,6 +138,13 @@ unsafe fn emit(fcinfo: pg_sys::FunctionCallInfo, data: Option<String>) -> pg_sys
     id.to_string()
         .into_datum()
         .unwrap_or_else(|| pg_sys::Datum::from(0))
+}
+
+/// Records an event of the leader's own, in the transaction under way. It is made of checked names and
+/// bounded texts, so nothing is checked again.
+pub fn insert_own(event: &mut Event) {
+    event.id = next_id();
+    insert(event);
 }
 
 fn insert(event: &Event) {
@@ -275,14 +314,14 @@ fn refuse_where_nothing_can_be_written() {
     }
 }
 
-fn check(event: &Event) {
+fn check(event: &Event, names: Names) {
     if !matching::valid_type(&event.kind) {
         bad_argument("event type is not valid")
             .detail("An event type has 1 to 128 characters of A-Z, a-z, 0-9, \"_\" and \"-\", in parts separated by dots.")
             .hint("Name types object.change, for example customer.frozen.")
             .raise();
     }
-    if event.kind.starts_with("webhook.") {
+    if names == Names::Public && event.kind.starts_with("webhook.") {
         bad_argument("event types that begin with \"webhook.\" are reserved").raise();
     }
     if !matching::valid_partner(&event.partner_id) {
@@ -290,7 +329,7 @@ fn check(event: &Event) {
             .detail("A partner id has 1 to 128 characters of A-Z, a-z, 0-9, \"_\", \".\", \":\" and \"-\".")
             .raise();
     }
-    if matching::reserved_partner(&event.partner_id) {
+    if names == Names::Public && matching::reserved_partner(&event.partner_id) {
         bad_argument("partner ids that begin with \"_\" are reserved").raise();
     }
     for (name, value) in [

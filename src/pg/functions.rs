@@ -15,6 +15,7 @@ use super::wake::{self, Activity};
 use super::{VERSION, settings};
 use crate::rules::ids::{EndpointId, EventId};
 use crate::rules::matching;
+use crate::rules::policy::parse_schedule;
 use crate::rules::signing::Secret;
 use crate::wire::resolver::{HostCheck, check_host};
 
@@ -37,6 +38,18 @@ fn random_key() -> Vec<u8> {
     let mut bytes = vec![0; 32];
     fill(&mut bytes);
     bytes
+}
+
+/// Refuses a retry schedule that cannot be followed; a good one comes back as it is.
+#[pg_extern(sql = false)]
+fn check_schedule(schedule: &str) -> String {
+    if let Err(why) = parse_schedule(schedule) {
+        bad_argument("retry schedule is not valid")
+            .detail(sentence(&why))
+            .hint("Write whole numbers with a unit, for example 5s,5m,30m,2h; an empty text means no retry.")
+            .raise();
+    }
+    schedule.to_owned()
 }
 
 /// The look-up cannot be cancelled while it lasts, so it is short.

@@ -51,6 +51,7 @@ static POLL_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1_000);
 static RESULT_FLUSH_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(20);
 static FIRST_PASS_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(2_000);
 static SHUTDOWN_GRACE: GucSetting<i32> = GucSetting::<i32>::new(5_000);
+static DISABLE_AFTER: GucSetting<i32> = GucSetting::<i32>::new(5 * 86_400);
 static IDEMPOTENCY_WINDOW: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
 
 /// Defines every setting and reserves the prefix, so that a misspelt name is reported.
@@ -71,7 +72,7 @@ pub fn define() {
     const KB: GucFlags = GucFlags::UNIT_KB;
     const NONE: GucFlags = GucFlags::empty();
     #[rustfmt::skip]
-    let numbers: [Number; 15] = [
+    let numbers: [Number; 16] = [
         (c"webhook.max_in_flight", c"Limits the requests under way per database.", &MAX_IN_FLIGHT, 1, 4096, NONE),
         (c"webhook.max_in_flight_per_partner", c"Limits the requests under way per partner.", &MAX_IN_FLIGHT_PER_PARTNER, 1, 4096, NONE),
         (c"webhook.max_in_flight_per_endpoint", c"Limits the requests under way per endpoint.", &MAX_IN_FLIGHT_PER_ENDPOINT, 1, 4096, NONE),
@@ -82,6 +83,7 @@ pub fn define() {
         (c"webhook.max_response_excerpt", c"Keeps at most this much of a response body.", &MAX_RESPONSE_EXCERPT, 0, 1_024, KB),
         (c"webhook.retry_after_max", c"Caps the wait that a receiver's Retry-After may ask for.", &RETRY_AFTER_MAX, 0, 30 * 86_400, S),
         (c"webhook.client_error_attempts", c"Attempts for 3xx and 4xx answers that have no rule of their own.", &CLIENT_ERROR_ATTEMPTS, 1, 50, NONE),
+        (c"webhook.disable_after", c"Disables an endpoint that failed for this long without one success; its owner is warned at half.", &DISABLE_AFTER, 60, 365 * 86_400, S),
         (c"webhook.poll_interval", c"Looks for work at least this often.", &POLL_INTERVAL, 50, 60_000, MS),
         (c"webhook.result_flush_interval", c"Writes results at least this often while there are any.", &RESULT_FLUSH_INTERVAL, 1, 1_000, MS),
         (c"webhook.first_pass_limit", c"Parks what could not be sent within this time of being read.", &FIRST_PASS_LIMIT, 100, 60_000, MS),
@@ -156,6 +158,7 @@ pub struct Settings {
     pub request_timeout: Duration,
     pub max_response_excerpt: usize,
     pub retry: RetryPolicy,
+    pub disable_after: Duration,
     pub boundary: Boundary,
     pub ca_file: String,
     pub poll_interval: Duration,
@@ -181,6 +184,7 @@ impl Settings {
                 client_error_attempts: CLIENT_ERROR_ATTEMPTS.get().unsigned_abs(),
                 retry_after_max: seconds(&RETRY_AFTER_MAX),
             },
+            disable_after: seconds(&DISABLE_AFTER),
             boundary: boundary(),
             ca_file: text(&CA_FILE),
             poll_interval: milliseconds(&POLL_INTERVAL),

@@ -1,19 +1,29 @@
-//! Endpoints and event types in memory, as of the window, and which of them an event goes to.
+//! Endpoints, policies, pauses and event types in memory, as of the window, and which endpoints an event
+//! goes to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::pg::outbox::EndpointRow;
+use crate::pg::outbox::{EndpointRow, PauseRow};
+use crate::pg::settings::Settings;
 use crate::rules::address::Boundary;
 use crate::rules::envelope::Event;
 use crate::rules::ids::EndpointId;
 use crate::rules::matching::type_matches;
+use crate::rules::policy::{EndpointPolicy, PolicyRow, RetryPolicy};
+use crate::rules::scheduler::Limits;
 use crate::rules::signing::SigningKey;
 use crate::rules::snapshot::Snapshot;
 use crate::rules::target::{Refusal, Target};
 
 /// Priority class of event types nobody registered.
 const DEFAULT_CLASS: i16 = 1;
+/// The policy of endpoints that name none.
+const DEFAULT_POLICY: &str = "default";
+/// What lifecycle events, and a test, are about: they name an endpoint as their subject.
+pub const TEST: &str = "webhook.test";
+pub const LIFECYCLE: &str = "webhook.endpoint.";
 
 /// What an endpoint's state means for pairs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,17 +41,54 @@ pub struct Endpoint {
     pub partner_id: String,
     url: String,
     event_types: Vec<String>,
-    test: bool,
+    pub test: bool,
+    /// By its own state alone, and with the pauses of its partner and of everything.
+    own: Standing,
     pub standing: Standing,
     pub state: String,
     pub state_reason: Option<String>,
     pub generation: i64,
     pub revision: i32,
-    pub cap: Option<usize>,
+    cap: Option<usize>,
+    policy_name: Option<String>,
+    pub policy: Arc<EndpointPolicy>,
+    pub ordered: bool,
     created_xid: u64,
     created_snapshot: Snapshot,
     pub target: Result<Arc<Target>, Refusal>,
     pub keys: Arc<Vec<SigningKey>>,
+}
+
+impl Endpoint {
+    /// How much it may get at a time.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            cap: self.cap.or(self.policy.max_in_flight),
+            rate: self.policy.rate,
+        }
+    }
+
+    /// Whether it subscribes to an event type.
+    pub fn subscribes(&self, kind: &str) -> bool {
+        self.event_types
+            .iter()
+            .any(|pattern| type_matches(pattern, kind))
+    }
+}
+
+/// What followed from changed endpoints.
+#[derive(Default)]
+pub struct Applied {
+    /// Their standing changed.
+    pub moved: Vec<EndpointId>,
+    /// All that were taken over.
+    pub changed: Vec<EndpointId>,
+    /// They are of another generation: what was known of them is void.
+    pub renewed: Vec<EndpointId>,
+    /// Their event types changed.
+    pub narrowed: Vec<EndpointId>,
+    /// They keep no order any more.
+    pub unordered: Vec<EndpointId>,
 }
 
 /// Everything the leader knows about where events go.
@@ -51,16 +98,28 @@ pub struct Configuration {
     endpoints: HashMap<EndpointId, Endpoint>,
     by_partner: HashMap<String, Vec<EndpointId>>,
     classes: HashMap<String, i16>,
+    retry: RetryPolicy,
+    disable_after: Duration,
+    policies: HashMap<String, PolicyRow>,
+    all_paused: bool,
+    paused_partners: HashSet<String>,
+    paused_types: HashSet<String>,
 }
 
 impl Configuration {
-    pub fn new(origin: i64, boundary: Boundary) -> Configuration {
+    pub fn new(origin: i64, settings: &Settings) -> Configuration {
         Configuration {
             origin,
-            boundary,
+            boundary: settings.boundary.clone(),
             endpoints: HashMap::new(),
             by_partner: HashMap::new(),
             classes: HashMap::new(),
+            retry: settings.retry.clone(),
+            disable_after: settings.disable_after,
+            policies: HashMap::new(),
+            all_paused: false,
+            paused_partners: HashSet::new(),
+            paused_types: HashSet::new(),
         }
     }
 
@@ -69,17 +128,30 @@ impl Configuration {
         self.endpoints.get(&id)
     }
 
+    /// Every endpoint of this origin.
+    pub fn endpoints(&self) -> impl Iterator<Item = (EndpointId, &Endpoint)> {
+        self.endpoints.iter().map(|(id, endpoint)| (*id, endpoint))
+    }
+
     /// Priority class of an event type.
     pub fn class(&self, kind: &str) -> i16 {
         self.classes.get(kind).copied().unwrap_or(DEFAULT_CLASS)
     }
 
-    /// Other rules for callback URLs from now on.
-    pub fn set_boundary(&mut self, boundary: Boundary) {
+    /// Whether events of a type are held.
+    pub fn type_paused(&self, kind: &str) -> bool {
+        self.paused_types.contains(kind)
+    }
+
+    /// Other settings from now on.
+    pub fn set(&mut self, settings: &Settings) {
         for endpoint in self.endpoints.values_mut() {
-            endpoint.target = boundary.target(&endpoint.url).map(Arc::new);
+            endpoint.target = settings.boundary.target(&endpoint.url).map(Arc::new);
         }
-        self.boundary = boundary;
+        self.boundary = settings.boundary.clone();
+        self.retry = settings.retry.clone();
+        self.disable_after = settings.disable_after;
+        self.resolve_policies();
     }
 
     /// Takes over event types that are new or changed.
@@ -87,29 +159,116 @@ impl Configuration {
         self.classes.extend(types);
     }
 
-    /// Takes over endpoints that are new or changed; returns those whose standing changed.
-    pub fn apply(&mut self, rows: Vec<EndpointRow>) -> Vec<EndpointId> {
+    /// Takes over policies that are new or changed.
+    pub fn apply_policies(&mut self, policies: Vec<(String, PolicyRow)>) {
+        self.policies.extend(policies);
+        self.resolve_policies();
+    }
+
+    fn resolve_policies(&mut self) {
+        let mut made: HashMap<Option<String>, Arc<EndpointPolicy>> = HashMap::new();
+        let mut endpoints = std::mem::take(&mut self.endpoints);
+        for endpoint in endpoints.values_mut() {
+            endpoint.policy = Arc::clone(
+                made.entry(endpoint.policy_name.clone())
+                    .or_insert_with(|| self.resolve(endpoint.policy_name.as_deref())),
+            );
+        }
+        self.endpoints = endpoints;
+    }
+
+    fn resolve(&self, name: Option<&str>) -> Arc<EndpointPolicy> {
+        let nothing = PolicyRow::default();
+        let default = self.policies.get(DEFAULT_POLICY).unwrap_or(&nothing);
+        let own = name
+            .filter(|name| *name != DEFAULT_POLICY)
+            .and_then(|name| self.policies.get(name));
+        Arc::new(EndpointPolicy::resolve(
+            &self.retry,
+            self.disable_after,
+            default,
+            own,
+        ))
+    }
+
+    /// Takes over pauses; returns the endpoints whose standing changed and the event types that are not
+    /// paused any more.
+    pub fn apply_pauses(&mut self, pauses: Vec<PauseRow>) -> (Vec<EndpointId>, Vec<String>) {
+        if pauses.is_empty() {
+            return (Vec::new(), Vec::new());
+        }
+        let mut resumed = Vec::new();
+        for pause in pauses {
+            match pause.scope.as_str() {
+                "all" => self.all_paused = pause.paused,
+                "partner" if pause.paused => {
+                    self.paused_partners.insert(pause.target);
+                }
+                "partner" => {
+                    self.paused_partners.remove(&pause.target);
+                }
+                "event_type" if pause.paused => {
+                    self.paused_types.insert(pause.target);
+                }
+                "event_type" => {
+                    self.paused_types.remove(&pause.target);
+                    resumed.push(pause.target);
+                }
+                _ => {}
+            }
+        }
         let mut moved = Vec::new();
+        for (id, endpoint) in &mut self.endpoints {
+            let held = self.all_paused || self.paused_partners.contains(&endpoint.partner_id);
+            let standing = standing(endpoint.own, held);
+            if standing != endpoint.standing {
+                endpoint.standing = standing;
+                moved.push(*id);
+            }
+        }
+        (moved, resumed)
+    }
+
+    /// Takes over endpoints that are new or changed.
+    pub fn apply(&mut self, rows: Vec<EndpointRow>) -> Applied {
+        let mut applied = Applied::default();
         for row in rows {
             // An endpoint of another origin came with a copy of the database: it is inert here.
             if row.origin != self.origin {
                 continue;
             }
-            let standing = match row.state.as_str() {
+            let own = match row.state.as_str() {
                 "active" => Standing::Sends,
                 "paused" | "unverified" => Standing::Holds,
                 _ => Standing::Closed,
             };
-            let known = self.endpoints.get(&row.id);
-            if known.is_none_or(|known| known.standing != standing) {
-                moved.push(row.id);
+            let held = self.all_paused || self.paused_partners.contains(&row.partner_id);
+            let standing = standing(own, held);
+            applied.changed.push(row.id);
+            match self.endpoints.get(&row.id) {
+                Some(known) => {
+                    if known.standing != standing {
+                        applied.moved.push(row.id);
+                    }
+                    if known.generation != row.generation {
+                        applied.renewed.push(row.id);
+                    }
+                    if known.event_types != row.event_types {
+                        applied.narrowed.push(row.id);
+                    }
+                    if known.ordered && !row.ordered {
+                        applied.unordered.push(row.id);
+                    }
+                }
+                None => {
+                    applied.moved.push(row.id);
+                    self.by_partner
+                        .entry(row.partner_id.clone())
+                        .or_default()
+                        .push(row.id);
+                }
             }
-            if known.is_none() {
-                self.by_partner
-                    .entry(row.partner_id.clone())
-                    .or_default()
-                    .push(row.id);
-            }
+            let policy = self.resolve(row.policy.as_deref());
             self.endpoints.insert(
                 row.id,
                 Endpoint {
@@ -118,24 +277,29 @@ impl Configuration {
                     url: row.url,
                     event_types: row.event_types,
                     test: row.test,
+                    own,
                     standing,
                     state: row.state,
                     state_reason: row.state_reason,
                     generation: row.generation,
                     revision: row.revision,
                     cap: row.max_in_flight.and_then(|cap| usize::try_from(cap).ok()),
+                    policy_name: row.policy,
+                    policy,
+                    ordered: row.ordered,
                     created_xid: row.created_xid,
                     created_snapshot: row.created_snapshot,
                     keys: Arc::new(row.keys),
                 },
             );
         }
-        moved
+        applied
     }
 
     /// The leader's own finding about an endpoint, before the next window would show it.
     pub fn disable(&mut self, id: EndpointId, reason: &str) {
         if let Some(endpoint) = self.endpoints.get_mut(&id) {
+            endpoint.own = Standing::Closed;
             endpoint.standing = Standing::Closed;
             endpoint.state = "disabled".to_owned();
             endpoint.state_reason = Some(reason.to_owned());
@@ -164,12 +328,8 @@ impl Configuration {
             .copied()
             .filter(|id| {
                 self.endpoints.get(id).is_some_and(|endpoint| {
-                    endpoint.test == event.test
+                    wants(*id, endpoint, event)
                         && (xid == endpoint.created_xid || !endpoint.created_snapshot.sees(xid))
-                        && endpoint
-                            .event_types
-                            .iter()
-                            .any(|pattern| type_matches(pattern, &event.kind))
                 })
             })
             .collect()
@@ -183,4 +343,26 @@ impl Configuration {
                 && endpoint.standing != Standing::Closed
         })
     }
+}
+
+fn standing(own: Standing, held: bool) -> Standing {
+    match own {
+        Standing::Sends if held => Standing::Holds,
+        other => other,
+    }
+}
+
+/// Whether an endpoint of the event's partner gets it. A test goes to the endpoint it names and to no
+/// other; a lifecycle event never goes to the endpoint it is about.
+fn wants(id: EndpointId, endpoint: &Endpoint, event: &Event) -> bool {
+    let named = event
+        .subject_id
+        .as_ref()
+        .is_some_and(|subject| *subject == id.0.to_string());
+    if event.kind == TEST {
+        return named;
+    }
+    endpoint.test == event.test
+        && !(named && event.kind.starts_with(LIFECYCLE))
+        && endpoint.subscribes(&event.kind)
 }

@@ -5,7 +5,10 @@
 //! HTTP runs in the threads of `wire::crew`; only this main thread touches PostgreSQL, and it holds no
 //! transaction, snapshot or lock while a request is under way.
 
+mod claiming;
+mod condition;
 mod configuration;
+mod control;
 mod dispatch;
 mod memory;
 mod newcomer;
@@ -17,9 +20,12 @@ mod requests;
 mod rest;
 mod session;
 mod standing;
+mod telling;
 mod transaction;
 mod upkeep;
+mod verbs;
 mod window;
+mod writing;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -29,16 +35,19 @@ use std::time::{Duration, Instant};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
+use self::condition::Conditions;
 use self::configuration::Configuration;
+use self::control::Turns;
 use self::memory::Memory;
-use self::pair::{Flight, Waiting};
+use self::pair::{Flight, Settled, Waiting};
 use self::reload::{caps, client};
+use self::standing::Closing;
 use self::transaction::{Trouble, terminating, transaction};
 use self::window::Window;
-use super::outbox::{self, EndpointRow, Outcomes};
+use super::outbox::{self, EndpointRow, Outcomes, Walk};
 use super::settings::Settings;
 use super::wake::{Activity, Slot};
-use crate::rules::ids::EndpointId;
+use crate::rules::ids::{EndpointId, Pair};
 use crate::rules::scheduler::Scheduler;
 use crate::wire::crew::Crew;
 
@@ -112,6 +121,13 @@ type Step = fn(&mut Leader) -> Result<(), Trouble>;
 /// Key of a queue in the due table.
 type Queue = (EndpointId, i16);
 
+/// When a queue has its next row, and where it stands in the order in which queues are looked at; none =
+/// it is not looked at for now.
+struct Due {
+    at: i64,
+    listed: Option<i64>,
+}
+
 struct Leader {
     slot: &'static Slot,
     owner: pg_sys::Oid,
@@ -140,7 +156,7 @@ struct Leader {
     /// Certificate authorities in force, PEM.
     ca_pem: Option<Vec<u8>>,
     /// When each queue has its next row, and the same ordered by time.
-    due: HashMap<Queue, i64>,
+    due: HashMap<Queue, Due>,
     due_order: BTreeSet<(i64, EndpointId, i16)>,
     /// Keyset of the last row claimed.
     cursors: HashMap<Queue, (i64, String)>,
@@ -148,8 +164,22 @@ struct Leader {
     last_claim: i64,
     /// Endpoints with parked pairs: new ones queue behind them.
     behind: HashSet<EndpointId>,
+    /// How endpoints fare.
+    conditions: Conditions,
+    /// The one pair in memory that may be what ends the leader.
+    suspect: Option<Pair>,
+    /// Pairs in memory that somebody settled meanwhile.
+    settled: HashMap<Pair, Settled>,
+    /// Subjects whose turn is decided at the end of the window.
+    turns: Turns,
+    /// Endpoints whose queue is to be searched for what they do not want any more.
+    to_narrow: Vec<(EndpointId, Walk)>,
+    /// Event types that are not paused any more and still have held pairs.
+    to_release: Vec<String>,
+    /// Endpoints that keep no order any more.
+    to_free: Vec<EndpointId>,
     /// Closed endpoints whose queue is still to be cancelled.
-    to_cancel: Vec<(EndpointId, String)>,
+    to_cancel: Vec<Closing>,
     /// Their changes, which take effect when that is done.
     deferred: Vec<EndpointRow>,
     outcomes: Outcomes,
@@ -184,7 +214,7 @@ impl Leader {
             origin,
             incarnation: 0,
             clock: Clock::new(),
-            configuration: Configuration::new(origin, settings.boundary.clone()),
+            configuration: Configuration::new(origin, &settings),
             seal_keys: HashMap::new(),
             window: Window::default(),
             last_n: 0,
@@ -204,6 +234,13 @@ impl Leader {
             cursors: HashMap::new(),
             last_claim: 0,
             behind: HashSet::new(),
+            conditions: Conditions::default(),
+            suspect: None,
+            settled: HashMap::new(),
+            turns: Turns::default(),
+            to_narrow: Vec::new(),
+            to_release: Vec::new(),
+            to_free: Vec::new(),
             to_cancel: Vec::new(),
             deferred: Vec::new(),
             outcomes: Outcomes::default(),
@@ -257,17 +294,18 @@ impl Leader {
 
     /// Everything that reads or writes tables; the first trouble ends the round.
     fn use_database(&mut self) -> Result<(), End> {
-        let steps: [Step; 6] = [
+        let steps: [Step; 7] = [
             Leader::write_if_due,
             Leader::look,
             Leader::carry_out_requests,
             Leader::cancel_queues,
+            Leader::carry_on_control,
             Leader::claim,
             Leader::keep_house,
         ];
         for (number, step) in steps.iter().enumerate() {
             // Switched off, results are still written and the house is kept, but nothing is read.
-            if !self.settings.enabled && (1..=4).contains(&number) {
+            if !self.settings.enabled && (1..=5).contains(&number) {
                 continue;
             }
             if let Err(trouble) = step(self) {

@@ -1,14 +1,16 @@
 //! Catching up for endpoints that appear in a window: events that were read before, although the
 //! endpoint's creating transaction could not see them, are the endpoint's all the same.
 
+use std::sync::Arc;
+
 use super::Leader;
-use crate::pg::outbox::{self, Belated, EndpointRow};
-use crate::rules::ids::{EventId, Pair};
+use crate::pg::outbox::{self, Belated, EndpointRow, MissedEvent, hold};
+use crate::rules::ids::Pair;
 use crate::rules::matching::type_matches;
 use crate::rules::snapshot::Snapshot;
 
-/// An event that an endpoint missed: index of the endpoint, event, its type.
-pub type Missed = (usize, EventId, String);
+/// An event that an endpoint missed, with the index of the endpoint.
+pub type Missed = (usize, MissedEvent);
 
 /// What endpoints made since `prev` missed: events that `prev` saw and their transactions could not.
 pub fn missed(origin: i64, endpoints: &[EndpointRow], prev: &Snapshot) -> Vec<Missed> {
@@ -25,7 +27,7 @@ pub fn missed(origin: i64, endpoints: &[EndpointRow], prev: &Snapshot) -> Vec<Mi
             &endpoint.created_snapshot,
             prev,
         );
-        missed.extend(events.into_iter().map(|(event, kind)| (index, event, kind)));
+        missed.extend(events.into_iter().map(|event| (index, event)));
     }
     missed
 }
@@ -40,8 +42,9 @@ impl Leader {
     ) -> Vec<Belated> {
         missed
             .iter()
-            .filter_map(|(index, event, kind)| {
+            .filter_map(|(index, missed)| {
                 let endpoint = endpoints.get(*index)?;
+                let kind = &missed.kind;
                 let wanted = endpoint
                     .event_types
                     .iter()
@@ -50,13 +53,28 @@ impl Leader {
                     .iter()
                     .find(|(name, _)| name == kind)
                     .map_or_else(|| self.configuration.class(kind), |(_, class)| *class);
+                let subject = missed
+                    .subject
+                    .as_deref()
+                    .filter(|_| endpoint.ordered)
+                    .map(Arc::from);
+                let mut bits = 0;
+                if subject.is_some() {
+                    bits |= hold::ORDER;
+                }
+                // A type that is paused by the same window is found out when the pair is claimed.
+                if self.configuration.type_paused(kind) {
+                    bits |= hold::EVENT_TYPE;
+                }
                 wanted.then_some(Belated {
                     pair: Pair {
-                        event: *event,
+                        event: missed.event,
                         endpoint: endpoint.id,
                     },
                     revision: endpoint.revision,
                     class,
+                    hold: bits,
+                    subject,
                 })
             })
             .collect()

@@ -5,9 +5,11 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
+use super::configuration::{LIFECYCLE, TEST};
 use crate::pg::outbox::Change;
 use crate::rules::envelope::{self, Event};
 use crate::rules::ids::Pair;
+use crate::wire::job::Fault;
 
 /// What is sent of an event: made once, shared by all of its pairs.
 pub struct Message {
@@ -15,18 +17,53 @@ pub struct Message {
     pub digest: [u8; 32],
     pub traceparent: Option<String>,
     pub class: i16,
+    pub kind: String,
+    /// Kind and identity of the event's subject, joined.
+    pub subject: Option<Arc<str>>,
+    /// What is wrong with it on purpose, in a test.
+    pub fault: Option<Fault>,
 }
 
 impl Message {
     /// Builds the bytes of an event. The same event always gives the same bytes.
     pub fn new(event: &Event, class: i16) -> Arc<Message> {
-        let body = envelope::body(event);
+        let fault = (event.kind == TEST).then(|| fault(&event.data)).flatten();
+        let mut body = envelope::body(event);
+        if fault == Some(Fault::Malformed) {
+            // Signed as it is: the signature holds, and what it signs is no JSON.
+            body.truncate(body.len().saturating_sub(1));
+        }
         Arc::new(Message {
             digest: Sha256::digest(body.as_bytes()).into(),
             body: Arc::from(body),
             traceparent: event.traceparent.clone(),
             class,
+            kind: event.kind.clone(),
+            subject: event
+                .subject_type
+                .as_ref()
+                .zip(event.subject_id.as_ref())
+                .map(|(kind, id)| Arc::from(format!("{kind}:{id}"))),
+            fault,
         })
+    }
+
+    /// Whether the outcome says something about an endpoint: what goes wrong with a test was meant to, and
+    /// a lifecycle event that fails must raise no further one.
+    pub fn counts(&self) -> bool {
+        self.kind != TEST && !self.kind.starts_with(LIFECYCLE)
+    }
+}
+
+/// The kind of a test, from the payload that `send_test` wrote.
+fn fault(data: &str) -> Option<Fault> {
+    let data: serde_json::Value = serde_json::from_str(data).ok()?;
+    match data.get("kind")?.as_str()? {
+        "duplicate" => Some(Fault::Duplicate),
+        "stale" => Some(Fault::Stale),
+        "bad_signature" => Some(Fault::BadSignature),
+        "malformed" => Some(Fault::Malformed),
+        _ => None,
     }
 }
 
@@ -38,6 +75,12 @@ pub struct Waiting {
     /// Attempts made so far, and those before the current series.
     pub attempt_count: i32,
     pub series_start: i32,
+    /// Start of the first attempt of the series.
+    pub series_at: Option<i64>,
+    /// Lives of the leader that ended while the pair was in doubt, in a row.
+    pub deaths: i16,
+    /// Subject whose order is kept.
+    pub subject: Option<Arc<str>>,
     /// Batch that stays open until the pair has a row.
     pub batch: i64,
     /// Its row in the due table; none in a first pass.
@@ -45,6 +88,15 @@ pub struct Waiting {
 }
 
 impl Waiting {
+    /// State of the delivery while it waits.
+    pub fn waiting_state(&self) -> &'static str {
+        if self.series_at.is_some() {
+            "retrying"
+        } else {
+            "pending"
+        }
+    }
+
     /// What became of the pair, but for what the caller adds: nothing more than its new state.
     pub fn change(&self, state: &'static str) -> Change {
         Change {
@@ -57,21 +109,38 @@ impl Waiting {
             reason: None,
             attempt_count: self.attempt_count,
             attempt: None,
+            category: None,
             next_attempt_at: None,
+            hold: 0,
+            series_at: self.series_at,
+            deaths: self.deaths,
+            subject: self.subject.clone(),
             due: self.due,
             on_wire: false,
         }
     }
 }
 
+/// How a pair ends that somebody settled while it was in memory.
+#[derive(Clone)]
+pub struct Settled {
+    /// State it gets unless it is delivered first.
+    pub state: &'static str,
+    pub reason: String,
+}
+
 /// A pair whose request is under way.
 pub struct Flight {
     pub waiting: Waiting,
     pub begun: Instant,
+    /// The same by the scheduling clock.
+    pub began: i64,
     /// Generation of the endpoint when it was sent.
     pub generation: i64,
+    /// The endpoint's window was shut: whether it stands a request is being tried out.
+    pub probe: bool,
     /// Has outlasted the first pass.
     pub overdue: bool,
-    /// Its endpoint closed meanwhile: why, and that it is not tried again.
-    pub cancelled: Option<String>,
+    /// It was settled meanwhile, and is not tried again.
+    pub settled: Option<Settled>,
 }

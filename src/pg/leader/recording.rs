@@ -1,25 +1,27 @@
 //! From outcomes to rows: verdicts, parking of what is too slow, and the writing of results.
 
-use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use pgrx::prelude::*;
-
-use super::pair::{Flight, Waiting};
-use super::transaction::{Trouble, transaction};
+use super::pair::Flight;
 use super::{Batch, Leader};
 use crate::pg::emit::now_micros;
-use crate::pg::outbox::{self, Attempted, Change, Excerpt, Outcomes};
+use crate::pg::outbox::{Attempted, Change, Excerpt};
+use crate::rules::adaptive::push;
 use crate::rules::delivery::{Answer, Category, Outcome};
-use crate::rules::policy::{Next, judge};
-use crate::wire::job::Done;
+use crate::rules::policy::{Next, Try, Verdict, judge};
+use crate::wire::job::{Done, Fault};
 
-/// Outcomes written in one transaction at most, give or take one round of the loop.
-const FLUSH_ROWS: usize = 500;
 /// How long after its deadline a request on the wire may still come back: its row in the due table
 /// is stamped later than that, so that nobody claims it meanwhile.
 const WIRE_MARGIN: Duration = Duration::from_secs(60);
+
+/// What follows from an outcome.
+struct Decision {
+    state: &'static str,
+    reason: Option<String>,
+    next_attempt_at: Option<i64>,
+}
 
 impl Leader {
     /// Takes finished requests from the threads.
@@ -34,76 +36,127 @@ impl Leader {
     }
 
     fn judge(&mut self, flight: Flight, outcome: Outcome) {
-        let Flight {
-            waiting,
-            generation,
-            overdue,
-            cancelled,
-            ..
-        } = flight;
-        let endpoint = waiting.pair.endpoint;
+        let endpoint = flight.waiting.pair.endpoint;
         // The receiver's own time: what the leader takes for itself says nothing about the endpoint.
+        let latency = Duration::from_micros(outcome.latency_us);
         let took = i64::try_from(outcome.latency_us).unwrap_or(i64::MAX);
-        self.scheduler.finished(endpoint, took, overdue);
-        self.memory.leave(waiting.pair);
+        self.scheduler.finished(endpoint, took, flight.overdue);
+        self.leave(flight.waiting.pair);
+        let policy = self.configuration.endpoint(endpoint).map_or_else(
+            || self.settings.retry.clone(),
+            |endpoint| endpoint.policy.retry.clone(),
+        );
+        let waiting = &flight.waiting;
         let attempt_count = waiting.attempt_count + 1;
-        let in_series = u32::try_from(attempt_count - waiting.series_start).unwrap_or(1);
+        let series_at = waiting.series_at.unwrap_or(outcome.started_at);
+        let elapsed = outcome.started_at.saturating_add(took) - series_at;
+        let dice = dice();
         let verdict = judge(
             &outcome.answer,
-            in_series,
-            &self.settings.retry,
+            Try {
+                in_series: u32::try_from(attempt_count - waiting.series_start).unwrap_or(1),
+                probe: flight.probe,
+                since_first: Duration::from_micros(u64::try_from(elapsed).unwrap_or(0)),
+            },
+            &policy,
             now_micros().div_euclid(1_000_000),
-            dice(),
+            dice,
         );
-        let (state, reason, next_attempt_at) = match verdict.next {
-            Next::Delivered => ("delivered", None, None),
-            // Nobody waits for it any more: its queue was cancelled while it was on the wire.
-            Next::Retry { .. } if cancelled.is_some() => ("cancelled", cancelled, None),
-            Next::Retry { after } => {
-                let after = i64::try_from(after.as_micros()).unwrap_or(i64::MAX);
-                let at = self.stamp(self.clock.now().saturating_add(after));
-                ("retrying", None, Some(at))
-            }
-            Next::DeadAndDisable => {
-                self.outcomes.gone.push((endpoint.0, generation));
-                self.disable_now(endpoint, generation);
-                (
-                    "dead",
-                    Some("the receiver answered 410 Gone".to_owned()),
-                    None,
-                )
-            }
-            Next::Hold | Next::Dead => ("dead", Some(why_dead(verdict.category).to_owned()), None),
+        let status = match &outcome.answer {
+            Answer::Status { code, .. } => Some(*code),
+            Answer::Failure { .. } => None,
         };
-        let counter = if state == "delivered" {
+        let push = push(
+            verdict.category,
+            status,
+            latency,
+            self.settings.first_pass_limit,
+        );
+        // What an endpoint did at another URL, or before it was paused, says nothing about it now.
+        let current = self
+            .configuration
+            .endpoint(endpoint)
+            .is_some_and(|known| known.generation == flight.generation);
+        if current {
+            self.move_window(endpoint, push, flight.began, verdict.retry_after, dice);
+        }
+        let counts = waiting.message.counts();
+        self.note_outcome(endpoint, flight.generation, &outcome, &verdict, counts);
+        let decision = self.decide(&flight, &verdict);
+        let counter = if decision.state == "delivered" {
             &self.slot.delivered
         } else {
             &self.slot.failed
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        if let Some(at) = next_attempt_at {
+        let waiting = flight.waiting;
+        if let Some(at) = decision.next_attempt_at {
             self.note_due((endpoint, waiting.message.class), at);
         }
+        // A failed probe is an attempt like any other, but takes none away from the schedule.
+        let spared = i32::from(flight.probe && decision.state == "retrying");
+        if decision.state == "delivered"
+            && waiting.message.fault == Some(Fault::Duplicate)
+            && attempt_count == 1
+        {
+            self.outcomes
+                .again
+                .push((waiting.pair, waiting.message.class));
+        }
         self.record(Change {
-            reason,
+            reason: decision.reason,
             attempt_count,
+            series_start: waiting.series_start + spared,
+            series_at: Some(series_at),
+            deaths: 0,
             attempt: Some(attempted(outcome, verdict.category, waiting.message.digest)),
-            next_attempt_at,
-            ..waiting.change(state)
+            next_attempt_at: decision.next_attempt_at,
+            ..waiting.change(decision.state)
         });
         self.settle(waiting.batch);
+        self.relist(endpoint);
     }
 
-    /// A finding counts for the generation it was made under: an old 410 cannot undo a new `enable`.
-    fn disable_now(&mut self, id: crate::rules::ids::EndpointId, generation: i64) {
-        let current = self
-            .configuration
-            .endpoint(id)
-            .is_some_and(|endpoint| endpoint.generation == generation);
-        if current {
-            self.configuration
-                .disable(id, "the receiver answered 410 Gone");
-            self.follow_standing(vec![id]);
+    fn decide(&mut self, flight: &Flight, verdict: &Verdict) -> Decision {
+        let ends = |state: &'static str, reason: &str| Decision {
+            state,
+            reason: Some(reason.to_owned()),
+            next_attempt_at: None,
+        };
+        let faulty = flight
+            .waiting
+            .message
+            .fault
+            .is_some_and(|fault| fault != Fault::Duplicate);
+        // Nobody waits for it any more: it was settled while it was on the wire.
+        match (&flight.settled, verdict.next) {
+            (Some(settled), Next::Retry { .. }) => return ends(settled.state, &settled.reason),
+            (Some(settled), Next::Dead | Next::Hold) if settled.state == "skipped" => {
+                return ends(settled.state, &settled.reason);
+            }
+            _ => {}
+        }
+        match verdict.next {
+            Next::Delivered => Decision {
+                state: "delivered",
+                reason: None,
+                next_attempt_at: None,
+            },
+            Next::Retry { .. } if faulty => ends("dead", "a test is not tried again"),
+            Next::Retry { after } => {
+                let after = i64::try_from(after.as_micros()).unwrap_or(i64::MAX);
+                Decision {
+                    state: "retrying",
+                    reason: None,
+                    next_attempt_at: Some(self.stamp(self.clock.now().saturating_add(after))),
+                }
+            }
+            Next::DeadAndDisable => {
+                let reason = "the receiver answered 410 Gone";
+                self.disable_now(flight.waiting.pair.endpoint, flight.generation, reason);
+                ends("dead", reason)
+            }
+            Next::Hold | Next::Dead => ends("dead", why_dead(verdict.category)),
         }
     }
 
@@ -135,7 +188,12 @@ impl Leader {
             match waiting.due {
                 None => self.park(waiting),
                 // Claimed pairs have their row already; they go on waiting in memory.
-                Some(_) => self.wait_on(waiting),
+                Some(_) => self.scheduler.push(
+                    waiting.pair.endpoint,
+                    waiting.message.class,
+                    waiting,
+                    self.clock.now(),
+                ),
             }
         }
         let slow: Vec<u64> = self
@@ -149,19 +207,9 @@ impl Leader {
         }
     }
 
-    fn wait_on(&mut self, waiting: Waiting) {
-        let Some(endpoint) = self.configuration.endpoint(waiting.pair.endpoint) else {
-            return;
-        };
-        let (partner, cap) = (endpoint.partner_id.clone(), endpoint.cap);
-        let id = waiting.pair.endpoint;
-        self.scheduler
-            .push(id, &partner, cap, waiting, self.clock.now());
-    }
-
     /// Requests that outlast the first pass move to a claim of their own, which lists them, so that
     /// their batch can be closed. First-pass pairs get their delivery and due rows on this occasion.
-    fn park_on_wire(&mut self, tickets: &[u64]) {
+    pub fn park_on_wire(&mut self, tickets: &[u64]) {
         let patience = self.settings.request_timeout + WIRE_MARGIN;
         let at = self
             .stamp(self.clock.now() + i64::try_from(patience.as_micros()).unwrap_or(i64::MAX / 2));
@@ -202,167 +250,6 @@ impl Leader {
         );
         self.outcomes.claims.push((batch, listed));
         self.unwritten_since.get_or_insert_with(Instant::now);
-    }
-
-    /// Writes outcomes when there are many or the oldest has waited long enough.
-    pub fn write_if_due(&mut self) -> Result<(), Trouble> {
-        let Some(since) = self.unwritten_since else {
-            return Ok(());
-        };
-        if self.outcomes.changes.len() < FLUSH_ROWS
-            && since.elapsed() < self.settings.result_flush_interval
-        {
-            return Ok(());
-        }
-        self.write()
-    }
-
-    /// Writes all outcomes in one transaction. After passing trouble they wait for the next try; when
-    /// they cannot be stored they are written in halves, so that one row that cannot be stored keeps
-    /// no other one from being stored.
-    pub fn write(&mut self) -> Result<(), Trouble> {
-        let mut outcomes = std::mem::take(&mut self.outcomes);
-        outcomes
-            .closed
-            .retain(|batch| !self.stuck.contains_key(batch));
-        self.unwritten_since = None;
-        let trouble = match self.write_once(&outcomes) {
-            Ok(()) => return Ok(()),
-            Err(trouble @ Trouble::Passing(_)) => {
-                self.outcomes = outcomes;
-                self.unwritten_since = Some(Instant::now());
-                return Err(trouble);
-            }
-            Err(trouble) => trouble,
-        };
-        if !self.same_life() {
-            return Err(trouble);
-        }
-        self.slot.set_error(trouble.text());
-        let mut failed = HashSet::new();
-        self.write_in_halves(&outcomes.changes, &mut failed)?;
-        // Batches of rows that could not be stored stay open, and in the ledger: the next life takes
-        // them up again.
-        for batch in failed {
-            let n = self.batches.get(&batch).map_or(0, |open| open.n);
-            self.stuck.insert(batch, n);
-        }
-        let mut rest = Outcomes {
-            changes: Vec::new(),
-            ..outcomes
-        };
-        rest.closed.retain(|batch| !self.stuck.contains_key(batch));
-        self.write_once(&rest).map_err(|trouble| {
-            // Half of it is written: a new life tells what is not.
-            Trouble::Lasting(trouble.text().to_owned())
-        })
-    }
-
-    fn write_once(&mut self, outcomes: &Outcomes) -> Result<(), Trouble> {
-        let (incarnation, n) = (self.incarnation, self.last_n);
-        self.last_n = transaction(
-            self.owner,
-            false,
-            c"webhook leader: writing results",
-            || {
-                if outbox::highest_incarnation() != incarnation {
-                    error!("another webhook leader has taken over");
-                }
-                outbox::record(outcomes, incarnation, n)
-            },
-        )?;
-        Ok(())
-    }
-
-    /// Whether this is still the extension, and the newest life of its leader.
-    fn same_life(&self) -> bool {
-        let incarnation = self.incarnation;
-        let expected = (self.extension, crate::pg::VERSION.to_owned());
-        transaction(
-            self.owner,
-            false,
-            c"webhook leader: checking its life",
-            || {
-                outbox::installed() == Some(expected)
-                    && outbox::highest_incarnation() == incarnation
-            },
-        )
-        .unwrap_or(false)
-    }
-
-    fn write_in_halves(
-        &mut self,
-        changes: &[Change],
-        failed: &mut HashSet<i64>,
-    ) -> Result<(), Trouble> {
-        if changes.is_empty() {
-            return Ok(());
-        }
-        let outcomes = Outcomes {
-            changes: changes.to_vec(),
-            ..Outcomes::default()
-        };
-        match self.write_once(&outcomes) {
-            Ok(()) => Ok(()),
-            // Some of the rows are written and some are not: a new life tells them apart.
-            Err(Trouble::Passing(text)) => Err(Trouble::Lasting(text)),
-            Err(trouble) => {
-                if let [change] = changes {
-                    failed.insert(change.batch);
-                    self.slot.set_error(trouble.text());
-                    warning!(
-                        "webhook leader could not record delivery {}: {}",
-                        change.pair,
-                        trouble.text()
-                    );
-                    return Ok(());
-                }
-                let (left, right) = changes.split_at(changes.len() / 2);
-                self.write_in_halves(left, failed)?;
-                self.write_in_halves(right, failed)
-            }
-        }
-    }
-
-    /// Ends this life in order: requests under way get their grace, what waits is parked, what is
-    /// still on the wire is listed, so that the next life knows it may have been sent.
-    pub fn finish(&mut self) {
-        let deadline = Instant::now() + self.settings.shutdown_grace;
-        let longest = deadline + Duration::from_secs(1);
-        let last = i64::MAX;
-        for (_, waiting) in self.scheduler.take_older(last) {
-            if waiting.due.is_none() {
-                self.park(waiting);
-            } else {
-                self.settle(waiting.batch);
-            }
-        }
-        while !self.flights.is_empty() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-            self.collect();
-            // A crash may still come; what fails now is tried again below.
-            let _ = self.write_if_due();
-        }
-        let on_wire: Vec<u64> = self.flights.keys().copied().collect();
-        if !on_wire.is_empty() {
-            self.park_on_wire(&on_wire);
-        }
-        while self.unwritten_since.is_some() {
-            match self.write() {
-                Ok(()) => {}
-                // A lock, or one more signal that cancelled the statement.
-                Err(Trouble::Passing(_)) if Instant::now() < longest => {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                Err(trouble) => {
-                    warning!(
-                        "webhook leader could not record its last results: {}",
-                        trouble.text()
-                    );
-                    return;
-                }
-            }
-        }
     }
 }
 

@@ -4,20 +4,26 @@
 //! sent. Each gets a numbered attempt of category `lost` and is sent again; the receiver recognises
 //! the event id.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use pgrx::pg_sys;
 
 use super::Leader;
+use super::control::Turns;
+use super::telling::raise;
 use super::transaction::{Trouble, transaction};
 use super::window::Window;
 use crate::pg::emit::now_micros;
-use crate::pg::outbox::{self, Attempted, Change, Outcomes, Position};
+use crate::pg::outbox::{self, Attempted, Change, Outcomes, Position, hold};
 use crate::rules::delivery::{Category, State};
 use crate::rules::ids::Pair;
 
 /// No wait is longer than this, so a stamp farther ahead was written by a wrong clock.
 const FARTHEST: i64 = 31 * 86_400_000_000;
+/// Lives that ended while a pair was in doubt, in a row, after which it is sent alone; one more, and it is
+/// held until somebody looks at it.
+pub const SUSPECT_AFTER: i16 = 3;
 /// Events of a doubtful batch read at a time.
 const CHUNK: i32 = 500;
 const CHUNK_BYTES: i64 = 8 << 20;
@@ -25,15 +31,20 @@ const CHUNK_BYTES: i64 = 8 << 20;
 impl Leader {
     /// Takes up where the last life ended.
     pub fn recover(&mut self) -> Result<(), Trouble> {
-        let (ledger, endpoints, types, seal_keys, due) = transaction(
+        let (ledger, configuration, conditions, seal_keys, due) = transaction(
             self.owner,
             true,
             c"webhook leader: reading its position",
             || {
                 (
                     outbox::ledger(),
-                    outbox::changed_endpoints(None),
-                    outbox::changed_event_types(None),
+                    (
+                        outbox::changed_event_types(None),
+                        outbox::changed_policies(None),
+                        outbox::changed_pauses(None),
+                        outbox::changed_endpoints(None),
+                    ),
+                    outbox::conditions(),
                     outbox::seal_keys(),
                     outbox::due_endpoints(),
                 )
@@ -41,8 +52,13 @@ impl Leader {
         )?;
         self.seal_keys.extend(seal_keys);
         let latest = self.clock.now() + FARTHEST;
+        let (types, policies, pauses, endpoints) = configuration;
         self.configuration.apply_types(types);
+        self.configuration.apply_policies(policies);
+        self.configuration.apply_pauses(pauses);
         self.configuration.apply(endpoints);
+        self.set_all_limits();
+        self.restore_conditions(conditions);
         for next in due {
             self.behind.insert(next.endpoint);
             self.note_due((next.endpoint, next.class), next.at.min(latest));
@@ -75,6 +91,20 @@ impl Leader {
         closed.retain(|id| self.closed(*id));
         for id in closed {
             self.close_endpoint(id);
+        }
+        // What the last life had begun to release.
+        let (types, endpoints) = transaction(
+            self.owner,
+            false,
+            c"webhook leader: reading what is held",
+            || (outbox::held_types(), outbox::held_for_order()),
+        )?;
+        self.to_release = types;
+        self.to_free = endpoints;
+        // Turns that the last life did not come to. In the middle of a window its end is waited for.
+        self.turns = Turns::unknown();
+        if self.window.cur.is_none() {
+            self.take_turns()?;
         }
         Ok(())
     }
@@ -134,18 +164,30 @@ impl Leader {
             let Some(last) = rows.last() else { break };
             after = last.place.clone();
             let mut pairs = Vec::new();
+            let mut subjects = HashMap::new();
             let sound = rows
                 .iter()
                 .filter_map(|seen| seen.row.as_ref())
                 .filter(|row| !row.expunged && self.sealed(row));
             for row in sound {
                 let class = self.configuration.class(&row.event.kind);
+                let message = row
+                    .event
+                    .subject_type
+                    .as_ref()
+                    .zip(row.event.subject_id.as_ref());
+                let subject = message.map(|(kind, id)| Arc::from(format!("{kind}:{id}")));
                 for endpoint in self.configuration.matches_any(&row.event, row.xid) {
                     let event = row.event.id;
-                    pairs.push((Pair { event, endpoint }, class));
+                    let pair = Pair { event, endpoint };
+                    let held = self.holds(endpoint, &row.event.kind, subject.as_ref());
+                    if held.0 != 0 {
+                        subjects.insert(pair, held);
+                    }
+                    pairs.push((pair, class));
                 }
             }
-            self.lose_unknown(&pairs)?;
+            self.lose_unknown(&pairs, &subjects)?;
             if after >= batch.to {
                 break;
             }
@@ -153,8 +195,13 @@ impl Leader {
         self.close(batch.batch)
     }
 
-    /// Pairs without a delivery row get their first attempt, lost.
-    fn lose_unknown(&mut self, pairs: &[(Pair, i16)]) -> Result<(), Trouble> {
+    /// Pairs without a delivery row get their first attempt, lost. Those of ordered endpoints cannot have
+    /// been sent: they are parked, as they would have been.
+    fn lose_unknown(
+        &mut self,
+        pairs: &[(Pair, i16)],
+        held: &HashMap<Pair, (i32, Option<Arc<str>>)>,
+    ) -> Result<(), Trouble> {
         let keys: Vec<Pair> = pairs.iter().map(|(pair, _)| *pair).collect();
         let known = transaction(
             self.owner,
@@ -177,7 +224,24 @@ impl Leader {
                         ..lost
                     };
                 }
-                lost
+                match held.get(pair) {
+                    Some((bits, _)) if bits & hold::ORDER == 0 => Change {
+                        hold: *bits,
+                        ..lost
+                    },
+                    Some((bits, subject)) => Change {
+                        state: "pending",
+                        attempt_count: 0,
+                        series_start: 0,
+                        attempt: None,
+                        series_at: None,
+                        deaths: 0,
+                        hold: *bits,
+                        subject: subject.clone(),
+                        ..lost
+                    },
+                    None => lost,
+                }
             })
             .collect();
         self.lose(changes, at)
@@ -187,7 +251,7 @@ impl Leader {
     /// stays so, but the attempt that may have been made is told.
     fn resolve_claim(&mut self, batch: &Position) -> Result<(), Trouble> {
         let keys: Vec<Pair> = batch.pairs.iter().map(|(pair, _)| *pair).collect();
-        let (known, waiting) = transaction(
+        let (known, mut waiting) = transaction(
             self.owner,
             true,
             c"webhook leader: reading deliveries",
@@ -202,15 +266,27 @@ impl Leader {
             if known.attempt_count != attempt - 1 {
                 continue;
             }
-            if let Some((class, due)) = waiting.get(pair) {
-                changes.push(self.lost(
+            if let Some(row) = waiting.remove(pair) {
+                let lost = self.lost(
                     *pair,
-                    *class,
+                    row.class,
                     *attempt,
                     known.series_start,
                     at,
-                    Some(*due),
-                ));
+                    Some(row.at),
+                );
+                let deaths = row.deaths.saturating_add(1);
+                let quarantined = deaths > SUSPECT_AFTER;
+                if quarantined {
+                    self.tell_quarantined(*pair);
+                }
+                changes.push(Change {
+                    series_at: row.series_at.or(lost.series_at),
+                    deaths,
+                    hold: row.hold | if quarantined { hold::QUARANTINE } else { 0 },
+                    subject: row.subject.map(Arc::from),
+                    ..lost
+                });
             } else if let Ok(state) = known.state.parse::<State>() {
                 changes.push(Change {
                     state: state.as_str(),
@@ -247,7 +323,12 @@ impl Leader {
             reason: None,
             attempt_count: attempt,
             attempt: Some(lost_attempt()),
+            category: None,
             next_attempt_at: Some(at),
+            hold: 0,
+            series_at: Some(at),
+            deaths: 1,
+            subject: None,
             due,
             on_wire: false,
         }
@@ -256,24 +337,33 @@ impl Leader {
     fn lose(&mut self, changes: Vec<Change>, at: i64) -> Result<(), Trouble> {
         let queues: Vec<_> = changes
             .iter()
-            .filter(|change| change.next_attempt_at.is_some())
+            .filter(|change| change.next_attempt_at.is_some() && change.hold == 0)
             .map(|change| (change.pair.endpoint, change.class))
             .collect();
         let outcomes = Outcomes {
             changes,
+            alerts: std::mem::take(&mut self.outcomes.alerts),
             ..Outcomes::default()
         };
         let (n, incarnation) = (self.last_n, self.incarnation);
-        transaction(
+        let recorded = transaction(
             self.owner,
             false,
             c"webhook leader: recording lost attempts",
             || {
-                outbox::record(&outcomes, incarnation, n);
+                let recorded = outbox::record(&outcomes, incarnation, n, at);
+                raise(&outcomes.alerts);
+                recorded
             },
         )?;
+        self.note_released(&recorded.released);
+        let lost = outcomes
+            .changes
+            .iter()
+            .filter(|change| change.attempt.is_some())
+            .count();
         self.slot.lost.fetch_add(
-            u64::try_from(outcomes.changes.len()).unwrap_or(0),
+            u64::try_from(lost).unwrap_or(0),
             std::sync::atomic::Ordering::Relaxed,
         );
         for queue in queues {
@@ -293,7 +383,7 @@ impl Leader {
             self.owner,
             false,
             c"webhook leader: closing a batch",
-            || outbox::record(&outcomes, incarnation, n),
+            || outbox::record(&outcomes, incarnation, n, 0).n,
         )?;
         Ok(())
     }

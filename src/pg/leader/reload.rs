@@ -42,8 +42,9 @@ impl Leader {
         }
         self.crew.set_max_threads(settings.max_in_flight);
         self.scheduler.set_caps(caps(&settings));
-        self.configuration.set_boundary(settings.boundary.clone());
+        self.configuration.set(&settings);
         self.settings = settings;
+        self.set_all_limits();
         let identity = transaction(self.owner, false, c"webhook leader: reloading", || {
             // SAFETY: plain read of this process's state.
             let database = outbox::database_name(unsafe { pg_sys::MyDatabaseId });

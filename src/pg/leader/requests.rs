@@ -1,4 +1,5 @@
-//! Carrying out what users asked for: replays.
+//! Carrying out what users asked for: reading requests, and replays. What is asked of deliveries one by
+//! one is in `verbs`.
 //!
 //! A request is looked at after the events of its own snapshot were read, so an event that was not
 //! fanned out yet is not sent twice: its first pass is the sending that was asked for.
@@ -12,7 +13,7 @@ use crate::rules::ids::{EndpointId, Pair};
 /// Requests carried out in one round.
 const ROUND: i32 = 100;
 
-/// What becomes of a request.
+/// What becomes of a replay.
 struct Plan {
     request: i64,
     state: &'static str,
@@ -56,17 +57,30 @@ impl Leader {
         )?;
         self.requests_waiting = requests.len() == usize::try_from(ROUND).unwrap_or(0);
         for (request, pairs, event) in requests {
-            // Committed after the window was taken: its first pass is still to come.
-            let unread = event
-                .as_ref()
-                .zip(self.window.prev.as_ref())
-                .is_some_and(|(event, prev)| !prev.sees(event.xid));
+            // Committed after the window was taken: an event's first pass is still to come, and what was
+            // set along with the request is not in force yet.
+            let prev = self.window.prev.as_ref();
+            let unread = prev.is_some_and(|prev| {
+                !prev.sees(request.xid) || event.as_ref().is_some_and(|event| !prev.sees(event.xid))
+            });
             if unread {
+                self.requests_waiting = true;
                 self.look_soon = true;
                 continue;
             }
-            let plan = self.plan(&request, &pairs, event.as_ref());
-            self.carry_out(&plan)?;
+            match request.verb.as_str() {
+                "replay" => {
+                    let plan = self.plan(&request, &pairs, event.as_ref());
+                    self.carry_out(&plan)?;
+                }
+                "retry" => self.retry_pairs(&request)?,
+                "skip" | "close" => self.settle_pairs(&request)?,
+                "pause" | "resume" => self.confirm(&request)?,
+                _ => {
+                    let why = "this version of the library cannot carry out the request";
+                    self.finish_request(request.id, "refused", 0, why)?;
+                }
+            }
         }
         Ok(())
     }
@@ -85,12 +99,6 @@ impl Leader {
             plan.result = why.to_owned();
             plan
         };
-        if request.verb != "replay" {
-            return refuse(
-                plan,
-                "this version of the library cannot carry out the request",
-            );
-        }
         let Some(row) = event else {
             return refuse(plan, "the event is gone");
         };
@@ -147,7 +155,7 @@ impl Leader {
         plan
     }
 
-    fn standing(&self, id: EndpointId) -> Option<Standing> {
+    pub fn standing(&self, id: EndpointId) -> Option<Standing> {
         self.configuration
             .endpoint(id)
             .map(|endpoint| endpoint.standing)

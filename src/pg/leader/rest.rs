@@ -59,18 +59,26 @@ impl Leader {
                     .saturating_sub(since.elapsed()),
             );
         }
+        if let Some(wait) = self.conditions.pause() {
+            pause = pause.min(wait);
+        }
         if !self.settings.enabled {
             return pause;
         }
         if let Some(wait) = self.house_pause() {
             pause = pause.min(wait);
         }
+        let now = self.clock.now();
+        // A token, or the time of a probe.
+        if let Some(at) = self.scheduler.next_timer() {
+            pause = pause.min(Duration::from_micros(u64::try_from(at - now).unwrap_or(0)));
+        }
         if self.scheduler.waiting() > 0 || !self.flights.is_empty() {
             pause = pause.min(self.settings.first_pass_limit / 8);
         }
-        let now = self.clock.now();
         let work = (self.memory.has_room() && (self.window.cur.is_some() || self.look_soon))
             || !self.to_cancel.is_empty()
+            || self.control_left()
             || (self.requests_waiting && self.window.cur.is_none())
             || (self.claimable(now).next().is_some() && self.may_claim());
         if work {

@@ -1,41 +1,37 @@
-//! What follows when an endpoint opens, is held or closes: queues that are looked at or not, pairs that
-//! are put back or cancelled.
+//! What follows when endpoints change: queues that are looked at or not, pairs that are put back or
+//! cancelled, limits and orders that are others from now on.
 
 use super::Leader;
 use super::configuration::Standing;
-use super::pair::Waiting;
+use super::pair::Settled;
 use super::transaction::{Trouble, transaction};
-use crate::pg::outbox::{self, Change, EndpointRow};
+use crate::pg::outbox::{self, EndpointRow, Walk};
 use crate::rules::ids::EndpointId;
 
 /// Deliveries cancelled in one transaction.
 const CANCEL_ROWS: i32 = 2_000;
 
+/// A closed endpoint whose queue is still to be cancelled.
+pub struct Closing {
+    id: EndpointId,
+    reason: String,
+    walk: Walk,
+}
+
 impl Leader {
     /// Endpoints that began or ceased to be sent to.
     pub fn follow_standing(&mut self, moved: Vec<EndpointId>) {
         for id in moved {
-            let standing = self
+            match self
                 .configuration
                 .endpoint(id)
-                .map(|endpoint| endpoint.standing);
-            for class in [0, 1] {
-                if let Some(at) = self.due.get(&(id, class)).copied() {
-                    self.due_order.remove(&(at, id, class));
-                    if standing == Some(Standing::Sends) {
-                        self.due_order.insert((at, id, class));
-                    }
-                }
-            }
-            match standing {
+                .map(|endpoint| endpoint.standing)
+            {
                 Some(Standing::Closed) => self.close_endpoint(id),
-                Some(Standing::Holds) => {
-                    for waiting in self.scheduler.take_all(id) {
-                        self.put_back(waiting);
-                    }
-                }
+                Some(Standing::Holds) => self.put_all_back(id),
                 _ => {}
             }
+            self.relist(id);
         }
     }
 
@@ -43,15 +39,22 @@ impl Leader {
     pub fn close_endpoint(&mut self, id: EndpointId) {
         let reason = self.closing_reason(id);
         for waiting in self.scheduler.take_all(id) {
-            self.cancel(waiting, &reason);
+            self.end(waiting, "cancelled", reason.clone());
         }
         // What is on the wire may still be delivered, but is not tried again, whatever opens later.
         for flight in self.flights.values_mut() {
             if flight.waiting.pair.endpoint == id {
-                flight.cancelled = Some(reason.clone());
+                flight.settled.get_or_insert(Settled {
+                    state: "cancelled",
+                    reason: reason.clone(),
+                });
             }
         }
-        self.to_cancel.push((id, reason));
+        self.to_cancel.push(Closing {
+            id,
+            reason,
+            walk: Walk::new(),
+        });
     }
 
     /// Whether nothing goes to this endpoint any more.
@@ -71,30 +74,6 @@ impl Leader {
         }
     }
 
-    pub fn cancel(&mut self, waiting: Waiting, reason: &str) {
-        self.memory.leave(waiting.pair);
-        self.record(Change {
-            reason: Some(reason.to_owned()),
-            ..waiting.change("cancelled")
-        });
-        self.settle(waiting.batch);
-    }
-
-    /// A pair that cannot be sent just now leaves memory. A claimed one still has its row in the due
-    /// table: its queue is read again from there.
-    pub fn put_back(&mut self, waiting: Waiting) {
-        match waiting.due {
-            None => self.park(waiting),
-            Some(at) => {
-                self.memory.leave(waiting.pair);
-                let queue = (waiting.pair.endpoint, waiting.message.class);
-                self.cursors.remove(&queue);
-                self.note_due(queue, at);
-                self.settle(waiting.batch);
-            }
-        }
-    }
-
     /// Cancels what closed endpoints have in the due table, a bounded number at a time. An endpoint that
     /// is opened again meanwhile stays closed until its old queue is gone.
     pub fn cancel_queues(&mut self) -> Result<(), Trouble> {
@@ -102,40 +81,51 @@ impl Leader {
         let next = self
             .to_cancel
             .iter()
-            .position(|(id, _)| self.deferred.iter().any(|row| row.id == *id))
+            .position(|closing| self.deferred.iter().any(|row| row.id == closing.id))
             .or_else(|| self.to_cancel.len().checked_sub(1));
         let Some(next) = next else {
-            return Ok(());
-        };
-        let Some((id, reason)) = self.to_cancel.get(next).cloned() else {
             return Ok(());
         };
         // Results on their way could put rows back: they are written first.
         if !self.outcomes.changes.is_empty() {
             self.write()?;
         }
-        let cancelled = transaction(
+        let Some(closing) = self.to_cancel.get(next) else {
+            return Ok(());
+        };
+        let (id, reason, mut walk) = (closing.id, closing.reason.clone(), closing.walk.clone());
+        let walk = transaction(
             self.owner,
             false,
             c"webhook leader: cancelling a queue",
-            || {
-                outbox::drop_queue(id, 0, &reason, CANCEL_ROWS)
-                    + outbox::drop_queue(id, 1, &reason, CANCEL_ROWS)
+            move || {
+                let mut left = CANCEL_ROWS;
+                while left > 0 && !matches!(walk, Walk::Over) {
+                    let (cancelled, next) = outbox::drop_queue(id, &walk, &reason, left);
+                    left -= i32::try_from(cancelled).unwrap_or(left);
+                    walk = next;
+                }
+                walk
             },
         )?;
-        if cancelled == 0 {
-            self.to_cancel.retain(|(other, _)| *other != id);
-            for class in [0, 1] {
-                self.set_due((id, class), None);
-                self.cursors.remove(&(id, class));
+        if !matches!(walk, Walk::Over) {
+            if let Some(closing) = self.to_cancel.get_mut(next) {
+                closing.walk = walk;
             }
-            self.behind.remove(&id);
-            let (opened, rest) = std::mem::take(&mut self.deferred)
-                .into_iter()
-                .partition(|row| row.id == id);
-            self.deferred = rest;
-            self.configure(opened);
+            return Ok(());
         }
+        self.to_cancel.retain(|closing| closing.id != id);
+        for class in super::dispatch::CLASSES {
+            self.set_due((id, class), None);
+            self.cursors.remove(&(id, class));
+        }
+        self.behind.remove(&id);
+        self.scheduler.forget(id);
+        let (opened, rest) = std::mem::take(&mut self.deferred)
+            .into_iter()
+            .partition(|row| row.id == id);
+        self.deferred = rest;
+        self.configure(opened);
         Ok(())
     }
 
@@ -150,11 +140,39 @@ impl Leader {
     pub fn configure(&mut self, rows: Vec<EndpointRow>) {
         let (later, now): (Vec<_>, Vec<_>) = rows
             .into_iter()
-            .partition(|row| self.to_cancel.iter().any(|(id, _)| *id == row.id));
+            .partition(|row| self.to_cancel.iter().any(|closing| closing.id == row.id));
         self.deferred
             .retain(|old| !later.iter().any(|new| new.id == old.id));
         self.deferred.extend(later);
-        let moved = self.configuration.apply(now);
-        self.follow_standing(moved);
+        let applied = self.configuration.apply(now);
+        self.set_limits(&applied.changed);
+        for id in &applied.renewed {
+            self.renew_condition(*id);
+        }
+        self.follow_standing(applied.moved);
+        for id in applied.narrowed {
+            self.narrow(id);
+        }
+        for id in applied.unordered {
+            self.to_free.push(id);
+        }
+    }
+
+    /// Tells the scheduler how much these endpoints may get at a time.
+    pub fn set_limits(&mut self, ids: &[EndpointId]) {
+        for id in ids {
+            if let Some(endpoint) = self.configuration.endpoint(*id) {
+                let limits = endpoint.limits();
+                self.scheduler
+                    .set_endpoint(*id, &endpoint.partner_id, limits);
+            }
+            self.relist(*id);
+        }
+    }
+
+    /// The same for all endpoints, after settings or policies have changed.
+    pub fn set_all_limits(&mut self) {
+        let ids: Vec<EndpointId> = self.configuration.endpoints().map(|(id, _)| id).collect();
+        self.set_limits(&ids);
     }
 }

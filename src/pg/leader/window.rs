@@ -13,9 +13,10 @@ use super::transaction::{Trouble, transaction};
 use super::{Batch, Leader};
 use crate::pg::VERSION;
 use crate::pg::emit::now_micros;
-use crate::pg::outbox::{self, Change, EndpointRow, Opening, Row, Seen};
+use crate::pg::outbox::{self, Change, EndpointRow, Opening, PauseRow, Row, Seen};
 use crate::rules::envelope;
 use crate::rules::ids::{EndpointId, Pair};
+use crate::rules::policy::PolicyRow;
 use crate::rules::snapshot::Snapshot;
 
 /// Events and bytes read into one batch at most.
@@ -45,6 +46,8 @@ struct Read {
     opened: Option<(Snapshot, pg_sys::XLogRecPtr)>,
     endpoints: Vec<EndpointRow>,
     types: Vec<(String, i16)>,
+    policies: Vec<(String, PolicyRow)>,
+    pauses: Vec<PauseRow>,
     /// Events that newly made endpoints missed, with the endpoint.
     missed: Vec<Missed>,
     seal_keys: Vec<(i64, Vec<u8>)>,
@@ -98,6 +101,8 @@ impl Leader {
                     opened: None,
                     endpoints: Vec::new(),
                     types: Vec::new(),
+                    policies: Vec::new(),
+                    pauses: Vec::new(),
                     missed: Vec::new(),
                     seal_keys: Vec::new(),
                     rows: Vec::new(),
@@ -119,6 +124,8 @@ impl Leader {
                         }
                         read.endpoints = outbox::changed_endpoints(Some(&prev));
                         read.types = outbox::changed_event_types(Some(&prev));
+                        read.policies = outbox::changed_policies(Some(&prev));
+                        read.pauses = outbox::changed_pauses(Some(&prev));
                         read.missed = newcomer::missed(origin, &read.endpoints, &prev);
                         read.opened = Some((cur.clone(), flush));
                         cur
@@ -177,10 +184,20 @@ impl Leader {
             // Requests are looked for when something was committed, like events.
             self.requests_waiting = true;
             self.configuration.apply_types(read.types);
+            if !read.policies.is_empty() {
+                self.configuration.apply_policies(read.policies);
+                self.set_all_limits();
+            }
             self.configure(read.endpoints);
+            self.apply_pauses(read.pauses);
             for belated in belated {
-                self.behind.insert(belated.pair.endpoint);
-                self.note_due((belated.pair.endpoint, belated.class), at);
+                if let Some(subject) = belated.subject {
+                    self.turns.add((belated.pair.endpoint, subject));
+                }
+                if belated.hold == 0 {
+                    self.behind.insert(belated.pair.endpoint);
+                    self.note_due((belated.pair.endpoint, belated.class), at);
+                }
             }
         }
         self.seal_keys.extend(read.seal_keys);
@@ -193,6 +210,7 @@ impl Leader {
         if read.exhausted {
             self.window.prev = self.window.cur.take();
             self.window.after = (0, String::new());
+            self.take_turns()?;
         }
         Ok(())
     }
@@ -243,6 +261,11 @@ impl Leader {
             std::sync::atomic::Ordering::Relaxed,
         );
         self.batches.insert(batch, Batch { n, left: 1 });
+        for event in &fenced {
+            if let Ok(event) = event.parse() {
+                self.tell_fenced(event);
+            }
+        }
         for row in sound {
             self.fan_out(row, batch);
         }
@@ -317,37 +340,53 @@ impl Leader {
         let Some(endpoint) = self.configuration.endpoint(pair.endpoint) else {
             return;
         };
-        let limit = i64::try_from(self.settings.first_pass_limit.as_micros()).unwrap_or(i64::MAX);
-        let too_slow = self.scheduler.expected_wait(pair.endpoint) > limit;
+        let (revision, standing) = (endpoint.revision, endpoint.standing);
+        let (bits, subject) = self.holds(pair.endpoint, &message.kind, message.subject.as_ref());
         let waiting = Waiting {
             pair,
             message,
-            revision: endpoint.revision,
+            revision,
             attempt_count: 0,
             series_start: 0,
+            series_at: None,
+            deaths: 0,
+            subject,
             batch,
             due: None,
         };
         if let Some(open) = self.batches.get_mut(&batch) {
             open.left += 1;
         }
-        if endpoint.standing == Standing::Holds || too_slow || self.behind.contains(&pair.endpoint)
+        if bits != 0 {
+            if let Some(subject) = &waiting.subject {
+                self.turns.add((pair.endpoint, Arc::clone(subject)));
+            }
+            self.hold(waiting, bits);
+            return;
+        }
+        let limit = i64::try_from(self.settings.first_pass_limit.as_micros()).unwrap_or(i64::MAX);
+        let now = self.clock.now();
+        if standing == Standing::Holds
+            || self.behind.contains(&pair.endpoint)
+            || self.scheduler.expected_wait(pair.endpoint, now) > limit
         {
             self.park(waiting);
             return;
         }
         self.memory.enter(pair, false, waiting.message.body.len());
-        let (partner, cap) = (endpoint.partner_id.clone(), endpoint.cap);
         self.scheduler
-            .push(pair.endpoint, &partner, cap, waiting, self.clock.now());
+            .push(pair.endpoint, waiting.message.class, waiting, now);
     }
 
     /// Writes a pair as pending and due now, instead of letting its batch wait for it.
     pub fn park(&mut self, waiting: Waiting) {
+        let Some(waiting) = self.not_settled(waiting) else {
+            return;
+        };
         let at = self.stamp(self.clock.now());
         self.behind.insert(waiting.pair.endpoint);
         self.note_due((waiting.pair.endpoint, waiting.message.class), at);
-        self.memory.leave(waiting.pair);
+        self.leave(waiting.pair);
         self.record(Change {
             next_attempt_at: Some(at),
             due: None,

@@ -1,7 +1,22 @@
 //! What became of pairs, as the leader hands it over to be written.
 
+use std::sync::Arc;
+
 use crate::rules::delivery::{Category, Phase};
 use crate::rules::ids::Pair;
+
+use super::alerts::Alert;
+use super::conditions::ConditionRow;
+
+/// Why a row of the due table may not be sent now, a bit each.
+pub mod hold {
+    /// The event's type is paused.
+    pub const EVENT_TYPE: i32 = 1;
+    /// An earlier event of the same subject is not settled.
+    pub const ORDER: i32 = 2;
+    /// The leader ended too often while the pair was in doubt.
+    pub const QUARANTINE: i32 = 4;
+}
 
 /// A bounded response body, made storable.
 #[derive(Clone)]
@@ -23,8 +38,18 @@ pub struct Change {
     pub attempt_count: i32,
     /// The attempt that led here; none when the pair is parked or cancelled.
     pub attempt: Option<Attempted>,
-    /// When the next attempt is due; none when there is none.
+    /// Why there is none any more, where no attempt says it.
+    pub category: Option<Category>,
+    /// When the next attempt is due, its stamp in the due table; none when there is none.
     pub next_attempt_at: Option<i64>,
+    /// Why it may not be made even then: bits of [`hold`].
+    pub hold: i32,
+    /// Start of the first attempt of the series; none = not made yet.
+    pub series_at: Option<i64>,
+    /// Lives of the leader that ended while the pair was in doubt, in a row.
+    pub deaths: i16,
+    /// Subject whose order is kept.
+    pub subject: Option<Arc<str>>,
     /// Where the pair came from: its row of the due table, or none for a first pass.
     pub due: Option<i64>,
     /// The request is under way: the time in the due table is a precaution, not a plan.
@@ -56,6 +81,10 @@ pub struct Outcomes {
     pub claims: Vec<(i64, Vec<(Pair, i32)>)>,
     /// Events that were found altered when they were to be sent again.
     pub fenced: Vec<String>,
-    /// Endpoints that answered 410: (endpoint, generation).
-    pub gone: Vec<(i64, i64)>,
+    /// Delivered pairs that are sent once more, with their class: tests of duplicates.
+    pub again: Vec<(Pair, i16)>,
+    /// What is known of endpoints by now.
+    pub conditions: Vec<ConditionRow>,
+    /// What operators and partners are told.
+    pub alerts: Vec<Alert>,
 }

@@ -13,6 +13,17 @@ pub fn attempted<T>(changes: &[&Change], pick: impl Fn(&Attempted) -> Option<T>)
     column(changes, |change| change.attempt.as_ref().and_then(&pick))
 }
 
+/// When the next attempt is planned, for people to read: neither a precaution for what is on the wire nor
+/// the stamp of what is held is a plan.
+pub fn planned(changes: &[&Change]) -> Vec<Option<TimestampWithTimeZone>> {
+    column(changes, |change| {
+        let planned = change
+            .next_attempt_at
+            .filter(|_| !change.on_wire && change.hold == 0);
+        planned.and_then(timestamp)
+    })
+}
+
 pub fn event_ids(changes: &[&Change]) -> Vec<String> {
     column(changes, |change| change.pair.event.to_string())
 }

@@ -20,6 +20,10 @@ pub struct EndpointRow {
     pub generation: i64,
     pub revision: i32,
     pub max_in_flight: Option<i32>,
+    /// Name of its policy; none = the default one.
+    pub policy: Option<String>,
+    /// Whether it keeps the order of each subject.
+    pub ordered: bool,
     pub origin: i64,
     pub created_xid: u64,
     pub created_snapshot: Snapshot,
@@ -31,7 +35,7 @@ macro_rules! endpoint_columns {
     () => {
         "select p.endpoint_id, p.partner_id, p.url, p.event_types, p.test,
                 coalesce(s.state, p.state), coalesce(s.reason, p.state_reason), p.generation, p.revision,
-                p.max_in_flight, p.origin, p.created_xid::text, p.created_snapshot::text
+                p.max_in_flight, p.origin, p.created_xid::text, p.created_snapshot::text, p.policy, p.ordered
            from webhook._endpoint as p
            left join webhook._endpoint_state as s
              on s.endpoint_id = p.endpoint_id and s.generation = p.generation"
@@ -92,6 +96,8 @@ pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
                 origin: row.get::<i64>(11).ok().flatten()?,
                 created_xid: text(12)?.parse().ok()?,
                 created_snapshot: text(13)?.parse().ok()?,
+                policy: text(14),
+                ordered: row.get::<bool>(15).ok().flatten()?,
                 keys: Vec::new(),
             })
         })
@@ -164,7 +170,7 @@ pub fn changed_event_types(prev: Option<&Snapshot>) -> Vec<(String, i16)> {
 }
 
 /// What is not visible in a snapshot, as parameters: first transaction after it, those that ran.
-fn since(prev: &Snapshot) -> (String, String) {
+pub fn since(prev: &Snapshot) -> (String, String) {
     let running = prev
         .running()
         .iter()

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use pgrx::prelude::*;
 
+use super::control::Walk;
 use super::statement::{run, select, statement};
 use super::{timestamp, unix_micros};
 use crate::rules::ids::{EndpointId, EventId, Pair};
@@ -29,6 +30,14 @@ pub struct Claimed {
     pub attempt_count: i32,
     pub series_start: i32,
     pub revision: i32,
+    /// Start of the first attempt of the series; none = not made yet.
+    pub series_at: Option<i64>,
+    /// Lives of the leader that ended while the pair was in doubt, in a row.
+    pub deaths: i16,
+    /// Subject whose order is kept.
+    pub subject: Option<String>,
+    /// Somebody asked for it: what the endpoint subscribes to is beside the point.
+    pub asked: bool,
     /// Bytes of the event's payload.
     pub bytes: i64,
 }
@@ -42,7 +51,8 @@ pub struct NextDue {
 
 statement!(CLAIM, [Vec<i64>, Vec<i16>, Vec<TimestampWithTimeZone>, Vec<&str>, Vec<i32>, TimestampWithTimeZone],
     "select d.event_id, d.endpoint_id, d.class, d.next_attempt_at, d.attempt_count, d.series_start,
-            coalesce(x.revision, 1), coalesce(pg_catalog.octet_length(e.body), 0)::bigint
+            coalesce(x.revision, 1), coalesce(pg_catalog.octet_length(e.body), 0)::bigint, d.series_at, d.deaths,
+            d.subject_key, d.asked
        from unnest($1, $2, $3, $4, $5) as c (endpoint, class, at, event, k)
       cross join lateral (
         select w.*
@@ -87,7 +97,7 @@ statement!(
 );
 
 statement!(ROWS, [Vec<&str>, Vec<i64>],
-    "select d.event_id, d.endpoint_id, d.class, d.next_attempt_at
+    "select d.event_id, d.endpoint_id, d.class, d.next_attempt_at, d.series_at, d.deaths, d.hold, d.subject_key
        from unnest($1, $2) as r (event, endpoint)
        join webhook._due as d on d.event_id = r.event and d.endpoint_id = r.endpoint");
 
@@ -105,9 +115,10 @@ statement!(
         and d.next_attempt_at > $1"
 );
 
+// A keyset leads on: a scan from the beginning of the queue would walk over all that was deleted before.
 statement!(
     CANCEL,
-    [i64, &str, i32, i16],
+    [i64, &str, i32, i16, TimestampWithTimeZone, &str],
     "with gone as (
        delete from webhook._due as d
         where (d.event_id, d.endpoint_id) in (
@@ -116,14 +127,48 @@ statement!(
                where w.endpoint_id = $1
                  and w.class = $4
                  and w.hold = 0
+                 and (w.next_attempt_at, w.event_id) > ($5, $6)
+               order by w.next_attempt_at, w.event_id
                limit $3)
-       returning d.event_id, d.endpoint_id)
-     update webhook._delivery as x
-        set state = 'cancelled', reason = $2, next_attempt_at = null
-       from gone
-      where x.event_id = gone.event_id
-        and x.endpoint_id = gone.endpoint_id"
+       returning d.event_id, d.endpoint_id, d.next_attempt_at),
+     told as (
+       update webhook._delivery as x
+          set state = 'cancelled', reason = $2, next_attempt_at = null
+         from gone
+        where x.event_id = gone.event_id
+          and x.endpoint_id = gone.endpoint_id)
+     select gone.event_id, gone.next_attempt_at from gone order by gone.next_attempt_at, gone.event_id"
 );
+
+statement!(
+    CANCEL_HELD,
+    [i64, &str, i32, &str],
+    "with gone as (
+       delete from webhook._due as d
+        where (d.event_id, d.endpoint_id) in (
+              select w.event_id, w.endpoint_id
+                from webhook._due as w
+               where w.endpoint_id = $1
+                 and w.hold <> 0
+                 and w.event_id > $4
+               order by w.event_id
+               limit $3)
+       returning d.event_id, d.endpoint_id),
+     told as (
+       update webhook._delivery as x
+          set state = 'cancelled', reason = $2, next_attempt_at = null
+         from gone
+        where x.event_id = gone.event_id
+          and x.endpoint_id = gone.endpoint_id)
+     select gone.event_id from gone order by gone.event_id"
+);
+
+statement!(PUT_OFF, [Vec<&str>, Vec<i64>, TimestampWithTimeZone],
+    "update webhook._due as d
+        set next_attempt_at = $3
+       from unnest($1, $2) as r (event, endpoint)
+      where d.event_id = r.event
+        and d.endpoint_id = r.endpoint");
 
 /// Claims what is due by `now`, at most `limit` rows per endpoint and class.
 pub fn claim(claims: &[Claim], now: i64) -> Vec<Claimed> {
@@ -161,6 +206,14 @@ pub fn claim(claims: &[Claim], now: i64) -> Vec<Claimed> {
                     series_start: row.get::<i32>(6).ok().flatten()?,
                     revision: row.get::<i32>(7).ok().flatten()?,
                     bytes: row.get::<i64>(8).ok().flatten()?,
+                    series_at: row
+                        .get::<TimestampWithTimeZone>(9)
+                        .ok()
+                        .flatten()
+                        .map(unix_micros),
+                    deaths: row.get::<i16>(10).ok().flatten()?,
+                    subject: row.get::<String>(11).ok().flatten(),
+                    asked: row.get::<bool>(12).ok().flatten()?,
                 })
             })
             .collect()
@@ -194,7 +247,7 @@ pub fn due_endpoints() -> Vec<NextDue> {
     select(&START, &[], read_next)
 }
 
-fn read_next(rows: pgrx::spi::SpiTupleTable<'_>) -> Vec<NextDue> {
+pub fn read_next(rows: pgrx::spi::SpiTupleTable<'_>) -> Vec<NextDue> {
     rows.filter_map(|row| {
         Some(NextDue {
             endpoint: EndpointId(row.get::<i64>(1).ok().flatten()?),
@@ -205,8 +258,18 @@ fn read_next(rows: pgrx::spi::SpiTupleTable<'_>) -> Vec<NextDue> {
     .collect()
 }
 
-/// Class and time of the due rows that these pairs have.
-pub fn due_rows(pairs: &[Pair]) -> HashMap<Pair, (i16, i64)> {
+/// A row of the due table, looked up by its pair.
+pub struct DueRow {
+    pub class: i16,
+    pub at: i64,
+    pub series_at: Option<i64>,
+    pub deaths: i16,
+    pub hold: i32,
+    pub subject: Option<String>,
+}
+
+/// The due rows that these pairs have.
+pub fn due_rows(pairs: &[Pair]) -> HashMap<Pair, DueRow> {
     let ids: Vec<String> = pairs.iter().map(|pair| pair.event.to_string()).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let endpoints: Vec<i64> = pairs.iter().map(|pair| pair.endpoint.0).collect();
@@ -216,14 +279,34 @@ pub fn due_rows(pairs: &[Pair]) -> HashMap<Pair, (i16, i64)> {
             let endpoint = EndpointId(row.get::<i64>(2).ok().flatten()?);
             Some((
                 Pair { event, endpoint },
-                (
-                    row.get::<i16>(3).ok().flatten()?,
-                    unix_micros(row.get::<TimestampWithTimeZone>(4).ok().flatten()?),
-                ),
+                DueRow {
+                    class: row.get::<i16>(3).ok().flatten()?,
+                    at: unix_micros(row.get::<TimestampWithTimeZone>(4).ok().flatten()?),
+                    series_at: row
+                        .get::<TimestampWithTimeZone>(5)
+                        .ok()
+                        .flatten()
+                        .map(unix_micros),
+                    deaths: row.get::<i16>(6).ok().flatten()?,
+                    hold: row.get::<i32>(7).ok().flatten()?,
+                    subject: row.get::<String>(8).ok().flatten(),
+                },
             ))
         })
         .collect()
     })
+}
+
+/// Gives rows that are not to be sent just now a later time.
+pub fn put_off(pairs: &[Pair], at: i64) {
+    let ids: Vec<String> = pairs.iter().map(|pair| pair.event.to_string()).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let endpoints: Vec<i64> = pairs.iter().map(|pair| pair.endpoint.0).collect();
+    run(
+        &PUT_OFF,
+        &[ids.into(), endpoints.into(), timestamp(at).into()],
+        |_| (),
+    );
 }
 
 /// Brings stamps later than `latest` back to it.
@@ -231,11 +314,53 @@ pub fn clamp_due(latest: i64) {
     run(&CLAMP, &[timestamp(latest).into()], |_| ());
 }
 
-/// Cancels up to `limit` queued deliveries of an endpoint and class; returns how many.
-pub fn drop_queue(endpoint: EndpointId, class: i16, reason: &str, limit: i32) -> i32 {
-    run(
-        &CANCEL,
-        &[endpoint.0.into(), reason.into(), limit.into(), class.into()],
-        |rows| i32::try_from(rows.len()).unwrap_or(i32::MAX),
-    )
+/// Cancels up to `limit` queued deliveries of an endpoint; says how many, and where to go on.
+pub fn drop_queue(endpoint: EndpointId, walk: &Walk, reason: &str, limit: i32) -> (usize, Walk) {
+    match walk {
+        Walk::Class(class, at, event) => run(
+            &CANCEL,
+            &[
+                endpoint.0.into(),
+                reason.into(),
+                limit.into(),
+                (*class).into(),
+                timestamp(*at).into(),
+                event.as_str().into(),
+            ],
+            |rows| {
+                let count = rows.len();
+                let last = rows
+                    .filter_map(|row| {
+                        Some((
+                            row.get::<String>(1).ok().flatten()?,
+                            row.get::<TimestampWithTimeZone>(2).ok().flatten()?,
+                        ))
+                    })
+                    .last();
+                let next = match last {
+                    Some((event, at)) => Walk::Class(*class, unix_micros(at), event),
+                    None if *class == 0 => Walk::Class(1, 0, String::new()),
+                    None => Walk::Held(String::new()),
+                };
+                (count, next)
+            },
+        ),
+        Walk::Held(event) => run(
+            &CANCEL_HELD,
+            &[
+                endpoint.0.into(),
+                reason.into(),
+                limit.into(),
+                event.as_str().into(),
+            ],
+            |rows| {
+                let count = rows.len();
+                let last = rows
+                    .filter_map(|row| row.get::<String>(1).ok().flatten())
+                    .last();
+                (count, last.map_or(Walk::Over, Walk::Held))
+            },
+        ),
+        Walk::Over => (0, Walk::Over),
+    }
 }

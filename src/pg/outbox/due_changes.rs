@@ -7,10 +7,12 @@ use super::columns::{column, event_ids, texts};
 use super::statement::{run, statement};
 use super::timestamp;
 
-statement!(INSERT_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>, Vec<i32>],
-    "insert into webhook._due (event_id, endpoint_id, class, next_attempt_at, attempt_count, series_start)
-     select r.event, r.endpoint, r.class, r.next, r.attempts, r.series
-       from unnest($1, $2, $3, $4, $5, $6) as r (event, endpoint, class, next, attempts, series)
+statement!(INSERT_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>, Vec<i32>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<i16>, Vec<Option<&str>>],
+    "insert into webhook._due (
+       event_id, endpoint_id, class, next_attempt_at, attempt_count, series_start, hold, series_at, deaths, subject_key)
+     select r.event, r.endpoint, r.class, r.next, r.attempts, r.series, r.hold, r.begun, r.deaths, r.subject
+       from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+         as r (event, endpoint, class, next, attempts, series, hold, begun, deaths, subject)
      on conflict do nothing");
 
 // The full key is given, so that whichever index the planner takes is exact.
@@ -22,10 +24,12 @@ statement!(DELETE_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithT
         and d.class = r.class
         and d.next_attempt_at = r.at");
 
-statement!(UPDATE_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>, Vec<i32>],
+statement!(UPDATE_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>, Vec<i32>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<i16>],
     "update webhook._due as d
-        set next_attempt_at = r.next, attempt_count = r.attempts, series_start = r.series
-       from unnest($1, $2, $3, $4, $5, $6, $7) as r (event, endpoint, class, at, next, attempts, series)
+        set next_attempt_at = r.next, attempt_count = r.attempts, series_start = r.series,
+            hold = r.hold, series_at = r.begun, deaths = r.deaths
+       from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+         as r (event, endpoint, class, at, next, attempts, series, hold, begun, deaths)
       where d.event_id = r.event
         and d.endpoint_id = r.endpoint
         and d.class = r.class
@@ -45,6 +49,14 @@ pub fn insert_due(changes: &[&Change]) {
             column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
             column(changes, |change| change.attempt_count).into(),
             column(changes, |change| change.series_start).into(),
+            column(changes, |change| change.hold).into(),
+            column(changes, |change| change.series_at.and_then(timestamp)).into(),
+            column(changes, |change| change.deaths).into(),
+            changes
+                .iter()
+                .map(|change| change.subject.as_deref())
+                .collect::<Vec<_>>()
+                .into(),
         ],
         |_| (),
     );
@@ -82,6 +94,9 @@ pub fn update_due(changes: &[&Change]) {
             column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
             column(changes, |change| change.attempt_count).into(),
             column(changes, |change| change.series_start).into(),
+            column(changes, |change| change.hold).into(),
+            column(changes, |change| change.series_at.and_then(timestamp)).into(),
+            column(changes, |change| change.deaths).into(),
         ],
         |_| (),
     );

@@ -4,13 +4,17 @@
 //! Every statement names its objects with their schema and runs as the owner of the extension: no
 //! search_path and no user's rights can change what it means.
 
+mod alerts;
 mod change;
 mod columns;
+mod conditions;
 mod configuration;
+mod control;
 mod due;
 mod due_changes;
 mod emitting;
 mod newcomer;
+mod order;
 mod requests;
 mod results;
 mod statement;
@@ -23,15 +27,23 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 use sha2::{Digest, Sha256};
 
-pub use change::{Attempted, Change, Excerpt, Outcomes};
+pub use alerts::{Alert, Lifecycle, raise_alert};
+pub use change::{Attempted, Change, Excerpt, Outcomes, hold};
+pub use conditions::{ConditionRow, conditions};
 pub use configuration::{EndpointRow, changed_endpoints, changed_event_types};
+pub use control::{
+    PauseRow, Queued, Walk, changed_pauses, changed_policies, held_for_order, held_types, queued,
+    release_type,
+};
 pub use due::{
     Claim, Claimed, NextDue, claim, clamp_due, drop_queue, due_endpoints, due_rows, next_due,
+    put_off,
 };
 pub use emitting::{Sealing, claim_key, insert_event};
-pub use newcomer::{Belated, add_belated, missed_events};
+pub use newcomer::{Belated, MissedEvent, add_belated, missed_events};
+pub use order::{Subject, free_order, held_subjects, release_subjects};
 pub use requests::{
-    Request, finish_request, new_pair, new_series, pairs_of_event, pending_requests,
+    Request, finish_request, new_pair, new_series, pairs_of_event, pending_requests, settle_pairs,
 };
 pub use results::{open_claim, record};
 pub use upkeep::{Position, add_partition, highest_incarnation, ledger, start_life, trim_ledger};

@@ -1,6 +1,8 @@
 //! Events that were read before an endpoint appeared, although its creating transaction could not see
 //! them: they belong to it all the same.
 
+use std::sync::Arc;
+
 use pgrx::prelude::*;
 
 use super::statement::{run, select, statement};
@@ -13,6 +15,17 @@ pub struct Belated {
     pub pair: Pair,
     pub revision: i32,
     pub class: i16,
+    pub hold: i32,
+    /// Subject whose order is kept.
+    pub subject: Option<Arc<str>>,
+}
+
+/// An event that an endpoint missed.
+pub struct MissedEvent {
+    pub event: EventId,
+    pub kind: String,
+    /// Kind and identity of its subject, joined.
+    pub subject: Option<String>,
 }
 
 // Split like the window itself: what ran when the endpoint was made, and what began later. A condition
@@ -20,7 +33,7 @@ pub struct Belated {
 statement!(
     MISSED,
     [i64, &str, &str, &str, &str, bool],
-    "select e.event_id, e.type
+    "select e.event_id, e.type, e.subject_type || ':' || e.subject_id
        from webhook._event as e
       where e.origin = $1
         and e.partner_id = $2
@@ -29,7 +42,7 @@ statement!(
         and e.test = $6
         and e.body is not null
      union all
-     select e.event_id, e.type
+     select e.event_id, e.type, e.subject_type || ':' || e.subject_id
        from webhook._event as e
       where e.origin = $1
         and e.partner_id = $2
@@ -41,17 +54,18 @@ statement!(
 );
 
 // A pair that is there already keeps its state: only new ones become due.
-statement!(ADD, [Vec<&str>, Vec<i64>, Vec<i32>, Vec<i16>, TimestampWithTimeZone],
+statement!(ADD, [Vec<&str>, Vec<i64>, Vec<i32>, Vec<i16>, TimestampWithTimeZone, Vec<i32>, Vec<Option<&str>>],
     "with made as (
        insert into webhook._delivery (event_id, endpoint_id, state, attempt_count, series_start, revision, next_attempt_at)
-       select r.event, r.endpoint, 'pending', 0, 0, r.revision, $5
-         from unnest($1, $2, $3) as r (event, endpoint, revision)
+       select r.event, r.endpoint, 'pending', 0, 0, r.revision, case when r.hold = 0 then $5 end
+         from unnest($1, $2, $3, $6) as r (event, endpoint, revision, hold)
        on conflict do nothing
        returning event_id, endpoint_id)
-     insert into webhook._due (event_id, endpoint_id, class, next_attempt_at, attempt_count, series_start)
-     select m.event_id, m.endpoint_id, r.class, $5, 0, 0
+     insert into webhook._due (
+       event_id, endpoint_id, class, next_attempt_at, attempt_count, series_start, hold, subject_key)
+     select m.event_id, m.endpoint_id, r.class, $5, 0, 0, r.hold, r.subject
        from made as m
-       join unnest($1, $2, $4) as r (event, endpoint, class)
+       join unnest($1, $2, $4, $6, $7) as r (event, endpoint, class, hold, subject)
          on r.event = m.event_id and r.endpoint = m.endpoint_id");
 
 /// Events of a partner that `read` saw and `created` did not, with their types.
@@ -61,7 +75,7 @@ pub fn missed_events(
     test: bool,
     created: &Snapshot,
     read: &Snapshot,
-) -> Vec<(EventId, String)> {
+) -> Vec<MissedEvent> {
     select(
         &MISSED,
         &[
@@ -74,10 +88,11 @@ pub fn missed_events(
         ],
         |rows| {
             rows.filter_map(|row| {
-                Some((
-                    row.get::<String>(1).ok().flatten()?.parse().ok()?,
-                    row.get::<String>(2).ok().flatten()?,
-                ))
+                Some(MissedEvent {
+                    event: row.get::<String>(1).ok().flatten()?.parse().ok()?,
+                    kind: row.get::<String>(2).ok().flatten()?,
+                    subject: row.get::<String>(3).ok().flatten(),
+                })
             })
             .collect()
         },
@@ -99,6 +114,12 @@ pub fn add_belated(belated: &[Belated], at: i64) {
             revisions.into(),
             classes.into(),
             timestamp(at).into(),
+            belated.iter().map(|b| b.hold).collect::<Vec<_>>().into(),
+            belated
+                .iter()
+                .map(|b| b.subject.as_deref())
+                .collect::<Vec<_>>()
+                .into(),
         ],
         |_| (),
     );

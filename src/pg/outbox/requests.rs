@@ -1,7 +1,10 @@
 //! Requests of users: reading those that wait, changing deliveries as asked, writing the result.
 
+use std::sync::Arc;
+
 use pgrx::prelude::*;
 
+use super::order::Subject;
 use super::statement::{run, select, statement};
 use super::timestamp;
 use crate::rules::ids::{EndpointId, EventId, Pair};
@@ -10,14 +13,23 @@ use crate::rules::ids::{EndpointId, EventId, Pair};
 pub struct Request {
     pub id: i64,
     pub verb: String,
+    /// Transaction that asked.
+    pub xid: u64,
     pub event: Option<EventId>,
     pub endpoint: Option<EndpointId>,
+    /// What a pause or its end is about.
+    pub scope: Option<String>,
+    pub target: Option<String>,
+    pub reason: Option<String>,
+    /// Pairs named one by one.
+    pub pairs: Vec<Pair>,
 }
 
 statement!(
     PENDING,
     [i64, i32],
-    "select q.request_id, q.verb, q.event_id, q.endpoint_id
+    "select q.request_id, q.verb, q.event_id, q.endpoint_id, q.xid::text, q.scope, q.target, q.reason,
+            q.event_ids, q.endpoint_ids
        from webhook._request as q
       where q.state = 'pending'
         and q.origin = $1
@@ -61,14 +73,33 @@ statement!(NEW_SERIES, [Vec<&str>, Vec<i64>, TimestampWithTimeZone],
       where d.event_id = r.event
         and d.endpoint_id = r.endpoint");
 
+// A pair that waits for its subject's turn goes on waiting for it; whatever else held it is over.
 statement!(DUE_NOW, [Vec<&str>, Vec<i64>, Vec<i16>, TimestampWithTimeZone],
-    "insert into webhook._due as w (event_id, endpoint_id, class, next_attempt_at, attempt_count, series_start)
-     select d.event_id, d.endpoint_id, r.class, $4, d.attempt_count, d.series_start
+    "insert into webhook._due as w (event_id, endpoint_id, class, next_attempt_at, attempt_count, series_start, asked)
+     select d.event_id, d.endpoint_id, r.class, $4, d.attempt_count, d.series_start, true
        from unnest($1, $2, $3) as r (event, endpoint, class)
        join webhook._delivery as d on d.event_id = r.event and d.endpoint_id = r.endpoint
      on conflict (event_id, endpoint_id) do update
         set class = excluded.class, next_attempt_at = excluded.next_attempt_at,
-            attempt_count = excluded.attempt_count, series_start = excluded.series_start");
+            attempt_count = excluded.attempt_count, series_start = excluded.series_start, series_at = null,
+            hold = w.hold & 2, deaths = 0, asked = true");
+
+// What is not on the wire is settled here; what is comes back and is settled then.
+statement!(SETTLE, [Vec<&str>, Vec<i64>, &str, &str, Vec<&str>],
+    "with gone as (
+       delete from webhook._due as w
+        using unnest($1, $2) as r (event, endpoint)
+        where w.event_id = r.event
+          and w.endpoint_id = r.endpoint
+       returning w.endpoint_id, w.subject_key),
+     told as (
+       update webhook._delivery as d
+          set state = $3, reason = $4, next_attempt_at = null
+         from unnest($1, $2) as r (event, endpoint)
+        where d.event_id = r.event
+          and d.endpoint_id = r.endpoint
+          and d.state = any ($5))
+     select gone.endpoint_id, gone.subject_key from gone where gone.subject_key is not null");
 
 statement!(NEW_PAIR, [&str, i64, i32, TimestampWithTimeZone],
     "insert into webhook._delivery (event_id, endpoint_id, state, attempt_count, series_start, revision, next_attempt_at)
@@ -79,9 +110,26 @@ statement!(NEW_PAIR, [&str, i64, i32, TimestampWithTimeZone],
 pub fn pending_requests(origin: i64, limit: i32) -> Vec<Request> {
     select(&PENDING, &[origin.into(), limit.into()], |rows| {
         rows.filter_map(|row| {
+            let text = |index: usize| row.get::<String>(index).ok().flatten();
+            let events = row.get::<Vec<String>>(9).ok().flatten().unwrap_or_default();
+            let endpoints = row.get::<Vec<i64>>(10).ok().flatten().unwrap_or_default();
             Some(Request {
                 id: row.get::<i64>(1).ok().flatten()?,
                 verb: row.get::<String>(2).ok().flatten()?,
+                xid: text(5)?.parse().ok()?,
+                scope: text(6),
+                target: text(7),
+                reason: text(8),
+                pairs: events
+                    .iter()
+                    .zip(endpoints)
+                    .filter_map(|(event, endpoint)| {
+                        Some(Pair {
+                            event: event.parse().ok()?,
+                            endpoint: EndpointId(endpoint),
+                        })
+                    })
+                    .collect(),
                 event: row
                     .get::<String>(3)
                     .ok()
@@ -144,6 +192,33 @@ pub fn new_series(pairs: &[(Pair, i16)], at: i64, incarnation: i64) {
         ],
         |_| (),
     );
+}
+
+/// Settles pairs that stand in one of the states `from`: skipped or closed, with the reason. Returns the
+/// subjects whose turn may have come.
+pub fn settle_pairs(pairs: &[Pair], state: &str, reason: &str, from: &[&str]) -> Vec<Subject> {
+    let ids: Vec<String> = pairs.iter().map(|pair| pair.event.to_string()).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let endpoints: Vec<i64> = pairs.iter().map(|pair| pair.endpoint.0).collect();
+    run(
+        &SETTLE,
+        &[
+            ids.into(),
+            endpoints.into(),
+            state.into(),
+            reason.into(),
+            from.to_vec().into(),
+        ],
+        |rows| {
+            rows.filter_map(|row| {
+                Some((
+                    EndpointId(row.get::<i64>(1).ok().flatten()?),
+                    Arc::from(row.get::<String>(2).ok().flatten()?),
+                ))
+            })
+            .collect()
+        },
+    )
 }
 
 /// Makes a pair that fan-out had not made.

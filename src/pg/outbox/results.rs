@@ -7,8 +7,14 @@
 use pgrx::prelude::*;
 
 use super::change::{Change, Outcomes};
-use super::columns::{attempted, column, delivered_at, digests, event_ids, key_ids, texts};
+use super::columns::{
+    attempted, column, delivered_at, digests, event_ids, key_ids, planned, texts,
+};
+use super::conditions::write_conditions;
+use super::due::NextDue;
 use super::due_changes::{delete_due, insert_due, update_due};
+use super::order::{Subject, release_subjects};
+use super::requests::new_series;
 use super::statement::{run, statement};
 use super::timestamp;
 use super::window::fence;
@@ -49,19 +55,20 @@ statement!(UPDATE_DELIVERY, [Vec<&str>, Vec<i64>, Vec<&str>, Vec<Option<String>>
         and d.endpoint_id = r.endpoint
         and d.attempt_count = r.attempts - 1");
 
-statement!(SET_STATE, [Vec<&str>, Vec<i64>, Vec<&str>, Vec<Option<String>>, Vec<Option<TimestampWithTimeZone>>],
+statement!(SET_STATE, [Vec<&str>, Vec<i64>, Vec<&str>, Vec<Option<String>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<String>>],
     "update webhook._delivery as d
-        set state = r.state, reason = r.reason, next_attempt_at = r.next
-       from unnest($1, $2, $3, $4, $5) as r (event, endpoint, state, reason, next)
+        set state = r.state, reason = r.reason, next_attempt_at = r.next,
+            last_error_category = coalesce(r.category, d.last_error_category)
+       from unnest($1, $2, $3, $4, $5, $6) as r (event, endpoint, state, reason, next, category)
       where d.event_id = r.event
         and d.endpoint_id = r.endpoint");
 
-statement!(INSERT_ATTEMPT, [Vec<&str>, Vec<i64>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<&str>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<i32>>, Vec<Option<i16>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<i64>>, i64],
+statement!(INSERT_ATTEMPT, [Vec<&str>, Vec<i64>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<&str>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<i32>>, Vec<Option<i16>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<String>>, Vec<Option<i64>>, i64, &str],
     "insert into webhook._attempt (
        event_id, endpoint_id, attempt_no, started_at, outcome, next_attempt_at, latency_ms, status, error_category,
-       phase, detail, key_ids, body_sha256, response_bytes, incarnation)
+       phase, detail, key_ids, body_sha256, response_bytes, incarnation, worker_version)
      select r.event, r.endpoint, r.no, r.at, r.outcome, r.next, r.latency, r.status, r.category,
-            r.phase, r.detail, r.keys::bigint[], pg_catalog.decode(r.digest, 'hex'), r.bytes, $15
+            r.phase, r.detail, r.keys::bigint[], pg_catalog.decode(r.digest, 'hex'), r.bytes, $15, $16
        from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
          as r (event, endpoint, no, at, outcome, next, latency, status, category, phase, detail, keys, digest, bytes)
      on conflict do nothing");
@@ -81,19 +88,16 @@ statement!(OPEN_CLAIM, [i64, i64, i64, Vec<&str>, Vec<i64>, Vec<i32>],
     "insert into webhook._ledger (n, incarnation, batch, kind, event_ids, endpoint_ids, attempt_nos)
      values ($1, $2, $3, 'claim', $4, $5, $6)");
 
-statement!(GONE, [Vec<i64>, Vec<i64>],
-    "insert into webhook._endpoint_state as s (endpoint_id, generation, state, reason, changed_at)
-     select r.endpoint, pg_catalog.max(r.generation), 'disabled', 'the receiver answered 410 Gone',
-            pg_catalog.clock_timestamp()
-       from unnest($1, $2) as r (endpoint, generation)
-      group by r.endpoint
-     on conflict (endpoint_id) do update
-        set generation = excluded.generation, state = excluded.state, reason = excluded.reason,
-            changed_at = excluded.changed_at
-      where s.generation <= excluded.generation");
+/// What a flush did beyond writing its rows.
+pub struct Recorded {
+    /// Number of the last ledger row.
+    pub n: i64,
+    /// Pairs that may be sent now, because the event before them is settled.
+    pub released: Vec<NextDue>,
+}
 
-/// Writes everything; ledger rows take the numbers after `n`, of which it returns the last.
-pub fn record(outcomes: &Outcomes, incarnation: i64, mut n: i64) -> i64 {
+/// Writes everything; ledger rows take the numbers after `n`, new stamps of the due table are `at`.
+pub fn record(outcomes: &Outcomes, incarnation: i64, mut n: i64, at: i64) -> Recorded {
     let changes = &outcomes.changes;
     let of = |pick: fn(&Change) -> bool| -> Vec<&Change> {
         changes.iter().filter(|change| pick(change)).collect()
@@ -121,6 +125,12 @@ pub fn record(outcomes: &Outcomes, incarnation: i64, mut n: i64) -> i64 {
     update_due(&of(|change| {
         change.due.is_some() && change.next_attempt_at.is_some()
     }));
+    let settled: Vec<Subject> = changes
+        .iter()
+        .filter(|change| change.next_attempt_at.is_none())
+        .filter_map(|change| Some((change.pair.endpoint, change.subject.clone()?)))
+        .collect();
+    let released = release_subjects(&settled, at);
     for (batch, pairs) in &outcomes.claims {
         n += 1;
         open_claim(n, incarnation, *batch, pairs);
@@ -134,11 +144,11 @@ pub fn record(outcomes: &Outcomes, incarnation: i64, mut n: i64) -> i64 {
         n += i64::try_from(outcomes.closed.len()).unwrap_or(0);
     }
     fence(&outcomes.fenced);
-    if !outcomes.gone.is_empty() {
-        let (endpoints, generations): (Vec<i64>, Vec<i64>) = outcomes.gone.iter().copied().unzip();
-        run(&GONE, &[endpoints.into(), generations.into()], |_| ());
+    write_conditions(&outcomes.conditions);
+    if !outcomes.again.is_empty() {
+        new_series(&outcomes.again, at, incarnation);
     }
-    n
+    Recorded { n, released }
 }
 
 /// Writes the ledger row of a claim: these pairs are on the wire.
@@ -181,11 +191,7 @@ fn insert_deliveries(changes: &[&Change]) {
             column(changes, |change| change.series_start).into(),
             attempted(changes, |attempt| timestamp(attempt.started_at)).into(),
             delivered_at(changes).into(),
-            column(changes, |change| {
-                let planned = change.next_attempt_at.filter(|_| !change.on_wire);
-                planned.and_then(timestamp)
-            })
-            .into(),
+            planned(changes).into(),
             attempted(changes, |attempt| attempt.latency_ms).into(),
             attempted(changes, |attempt| attempt.status).into(),
             attempted(changes, |attempt| {
@@ -215,7 +221,7 @@ fn update_deliveries(changes: &[&Change]) {
             column(changes, |change| change.attempt_count).into(),
             attempted(changes, |attempt| timestamp(attempt.started_at)).into(),
             delivered_at(changes).into(),
-            column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
+            planned(changes).into(),
             attempted(changes, |attempt| attempt.latency_ms).into(),
             attempted(changes, |attempt| attempt.status).into(),
             attempted(changes, |attempt| {
@@ -243,7 +249,11 @@ fn set_states(changes: &[&Change]) {
             column(changes, |change| change.pair.endpoint.0).into(),
             column(changes, |change| change.state).into(),
             column(changes, |change| change.reason.clone()).into(),
-            column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
+            planned(changes).into(),
+            column(changes, |change| {
+                change.category.map(|c| c.as_str().to_owned())
+            })
+            .into(),
         ],
         |_| (),
     );
@@ -267,7 +277,7 @@ fn insert_attempts(changes: &[&Change], incarnation: i64) {
                 _ => "dead",
             })
             .into(),
-            column(changes, |change| change.next_attempt_at.and_then(timestamp)).into(),
+            planned(changes).into(),
             attempted(changes, |attempt| attempt.latency_ms).into(),
             attempted(changes, |attempt| attempt.status).into(),
             attempted(changes, |attempt| {
@@ -283,6 +293,7 @@ fn insert_attempts(changes: &[&Change], incarnation: i64) {
             digests(changes).into(),
             attempted(changes, |attempt| Some(attempt.response_bytes)).into(),
             incarnation.into(),
+            crate::pg::VERSION.into(),
         ],
         |_| (),
     );

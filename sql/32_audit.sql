@@ -1,0 +1,109 @@
+-- Leaving a trace: the audit row of a verb, and the request that a verb leaves for the leader.
+-- _save_endpoint and _ask log, so that a verb that changes an endpoint or asks for something cannot forget to.
+-- What is logged holds neither secrets nor payloads.
+
+create function webhook._log(
+  verb text,                          -- function that was called
+  object_kind text,                   -- endpoint, policy, event_type, event, delivery, partner or all
+  object_id text,                     -- which one; null = several
+  partner_id text default null,       -- tenant concerned
+  before jsonb default null,          -- what was changed, as it was
+  after jsonb default null,           -- as it is now
+  reason text default null,           -- why, in the user's words
+  request_id bigint default null      -- the request to the leader
+) returns void
+language sql volatile parallel unsafe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+  insert into webhook._audit
+    (audit_id, application, client, verb, object_kind, object_id, partner_id, before, after, reason, request_id)
+  values
+    (webhook._new_id(), nullif(current_setting('application_name'), ''), inet_client_addr(), verb, object_kind, object_id, partner_id,
+     nullif(before, '{}'), nullif(after, '{}'), reason, request_id)
+$$;
+comment on function webhook._log(text, text, text, text, jsonb, jsonb, text, bigint) is 'Writes the audit row of a verb.';
+
+create function webhook._changed(
+  one jsonb,  -- members of an object
+  other jsonb -- members of the same object at another time
+) returns jsonb -- the members of "one" that differ; null members are left out
+language sql immutable parallel safe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+  select coalesce(jsonb_object_agg(m.key, m.value), '{}')
+    from jsonb_each(jsonb_strip_nulls(one)) as m
+   where m.value is distinct from other -> m.key
+$$;
+comment on function webhook._changed(jsonb, jsonb) is 'What is different about an object: for the audit log.';
+
+create function webhook._without_path(
+  facts jsonb -- members of an endpoint
+) returns jsonb -- the same, with no more of the URL than the host
+language sql immutable parallel safe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+  -- Many receivers take a token in the path or the query.
+  select case when facts ? 'url'
+           then jsonb_set(facts, '{url}', to_jsonb(regexp_replace(facts ->> 'url', '^([a-z]+://[^/?#]*).*$', '\1/…')))
+           else facts
+         end
+$$;
+comment on function webhook._without_path(jsonb) is 'Cuts the path of a URL, which may hold a token, before it is logged.';
+
+create function webhook._endpoint_facts(
+  endpoint webhook._endpoint -- an endpoint
+) returns jsonb -- what of it can be changed and may be logged; the URL still as it is
+language sql immutable parallel safe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+  select jsonb_build_object(
+           'url', endpoint.url,
+           'event_types', endpoint.event_types,
+           'test', endpoint.test,
+           'state', endpoint.state,
+           'state_reason', endpoint.state_reason,
+           'verify', endpoint.verify,
+           'description', endpoint.description,
+           'max_in_flight', endpoint.max_in_flight,
+           'policy', endpoint.policy,
+           'ordered', endpoint.ordered)
+$$;
+comment on function webhook._endpoint_facts(webhook._endpoint) is 'What the audit log compares of an endpoint.';
+
+create function webhook._ask(
+  verb text,                           -- what the leader is to do
+  object_kind text,                    -- what it is asked for: event, delivery, partner, event_type, endpoint or all
+  object_id text,                      -- which one; null = several
+  partner_id text default null,        -- tenant concerned
+  event_id text default null,          -- the event, where there is one
+  endpoint_id bigint default null,     -- the endpoint, where there is one
+  scope text default null,             -- of a pause
+  target text default null,            -- of a pause
+  reason text default null,            -- why, for the leader to write beside the deliveries
+  event_ids text[] default null,       -- pairs: the events
+  endpoint_ids bigint[] default null,  -- pairs: the endpoints
+  before jsonb default null,           -- for the audit log
+  after jsonb default null,            -- for the audit log
+  called text default null,            -- function that was called, where it is not named like the verb
+  told text default null               -- the user's own reason, where the other one says more
+) returns bigint -- request_id
+language plpgsql volatile parallel unsafe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+declare
+  request_id constant bigint := webhook._new_id();
+begin
+  insert into webhook._request
+    (request_id, verb, event_id, endpoint_id, origin, scope, target, reason, event_ids, endpoint_ids)
+  values
+    (request_id, verb, event_id, endpoint_id, webhook._origin(), scope, target, reason, event_ids, endpoint_ids);
+  -- A paused endpoint is a changed endpoint: _save_endpoint logs it.
+  if scope is distinct from 'endpoint' then
+    perform webhook._log(coalesce(called, verb), object_kind, object_id, partner_id, before, after, coalesce(told, reason), request_id);
+  end if;
+  perform webhook._wake();
+  return request_id;
+end
+$$;
+comment on function webhook._ask(text, text, text, text, text, bigint, text, text, text, text[], bigint[], jsonb, jsonb, text, text) is
+  'Leaves a request for the leader, logs it and wakes the leader: the one place that makes requests.';

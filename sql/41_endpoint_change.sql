@@ -1,0 +1,284 @@
+-- Endpoints: creating, changing, enabling, disabling and deleting them, one by one or all of a partner.
+-- SECURITY DEFINER, because the tables belong to the extension's owner alone: EXECUTE on one of these
+-- functions is the whole right to it. Who acts is session_user, which the switch of rights does not change.
+
+create function webhook.create_endpoint(
+  partner_id text,                        -- tenant that owns the endpoint
+  url text,                               -- callback URL, https
+  event_types text[] default '{*}',       -- event types and wildcards that are sent here
+  test boolean default false,             -- true: receives test events only
+  verify text default 'none',             -- how control of the URL is to be proven: none or challenge
+  description text default null,          -- free text of the operator
+  max_in_flight integer default null,     -- concurrent requests; null = what the policy says
+  policy text default null,               -- how deliveries are retried and limited; null = the policy "default"
+  ordered boolean default false,          -- true: an event waits until the one before it of the same subject is settled
+  out endpoint_id bigint,                 -- the new endpoint
+  out secret text                         -- its signing secret, whsec_...; shown this once
+) returns record
+language plpgsql volatile parallel unsafe
+security definer
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+declare
+  patterns text[];
+  canonical_url text;
+  key bytea;
+  endpoint webhook._endpoint;
+  endpoints bigint;
+  max_endpoints integer;
+begin
+  perform webhook._check_writable('create an endpoint');
+  perform webhook._check_argument('partner_id', partner_id is null);
+  perform webhook._check_argument('url', url is null);
+  perform webhook._check_argument('test', test is null);
+  perform webhook._check_argument('verify', verify is null);
+  perform webhook._check_argument('ordered', ordered is null);
+  perform webhook._check_partner(partner_id);
+  patterns := webhook._check_event_types(event_types);
+  canonical_url := webhook._check_url(url);
+  perform webhook._check_max_in_flight(max_in_flight);
+  policy := webhook._check_policy_exists(policy);
+  if verify not in ('none', 'challenge') then
+    raise exception using
+      errcode = 'invalid_parameter_value',
+      message = format('verification method "%s" does not exist', left(verify, 128)),
+      hint = 'Use "none" or "challenge".';
+  end if;
+  if verify = 'challenge' then
+    -- Held until it is proven, it would be held for ever: nothing sends a challenge yet.
+    raise warning using
+      message = 'the endpoint is active without a challenge',
+      detail = 'This version keeps the method and sends no challenge.',
+      hint = 'Prove by other means that the partner controls the URL.';
+  end if;
+
+  -- Two transactions that both see one place left would both take it. Other partners are not concerned.
+  perform pg_advisory_xact_lock(hashtextextended('webhook.create_endpoint ' || partner_id, 0));
+  max_endpoints := current_setting('webhook.max_endpoints_per_partner')::integer;
+  select count(*)
+    into endpoints
+    from webhook._endpoint e
+   where e.partner_id = create_endpoint.partner_id
+     and e.state <> 'deleted';
+  if endpoints >= max_endpoints then
+    raise exception using
+      errcode = 'program_limit_exceeded',
+      message = format('partner "%s" has too many endpoints', partner_id),
+      detail = format('There are %s; the limit is %s.', endpoints, max_endpoints),
+      hint = 'Delete one, or raise webhook.max_endpoints_per_partner.';
+  end if;
+
+  endpoint_id := webhook._new_id();
+  key := webhook._random_key();
+  secret := webhook._secret_text(key);
+  insert into webhook._endpoint as e
+    (endpoint_id, partner_id, url, event_types, test, state, verify, description, max_in_flight, policy, ordered, origin)
+  values
+    (endpoint_id, partner_id, canonical_url, patterns, test, 'active', verify, description, max_in_flight, policy, ordered, webhook._origin())
+  returning e.*
+    into endpoint;
+  insert into webhook._endpoint_revision (endpoint_id, revision)
+  values (endpoint_id, 1);
+  insert into webhook._secret (key_id, endpoint_id, secret)
+  values (webhook._new_id(), endpoint_id, key);
+  perform webhook._log(
+    'create_endpoint', 'endpoint', endpoint_id::text, partner_id,
+    after => webhook._without_path(jsonb_strip_nulls(webhook._endpoint_facts(endpoint))));
+  perform webhook._wake();
+end
+$$;
+comment on function webhook.create_endpoint(text, text, text[], boolean, text, text, integer, text, boolean) is
+  'Makes an active endpoint and returns its id and its secret, which is never shown again. It gets the events of this transaction and every later one. The method in verify is kept; this version sends no challenge.';
+
+create function webhook.update_endpoint(
+  endpoint_id bigint,                 -- the endpoint
+  url text default null,              -- new callback URL; null = unchanged
+  event_types text[] default null,    -- new event types and wildcards; null = unchanged
+  description text default null,      -- new description, '' = none; null = unchanged
+  max_in_flight integer default null, -- new concurrency, 0 = what the policy says; null = unchanged
+  policy text default null,           -- new policy, '' = the policy "default"; null = unchanged
+  ordered boolean default null        -- whether the order of each subject is kept; null = unchanged
+) returns void
+language plpgsql volatile parallel unsafe
+security definer
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+declare
+  endpoint webhook._endpoint;
+  canonical_url text;
+begin
+  perform webhook._check_writable('change an endpoint');
+  -- Before the row is locked, because the name is looked up: null in, null out.
+  canonical_url := webhook._check_url(url);
+  endpoint := webhook._take_endpoint(endpoint_id);
+  endpoint.url := coalesce(canonical_url, endpoint.url);
+  if event_types is not null then
+    endpoint.event_types := webhook._check_event_types(event_types);
+  end if;
+  if description is not null then
+    endpoint.description := nullif(description, '');
+  end if;
+  if max_in_flight is not null then
+    endpoint.max_in_flight := webhook._check_max_in_flight(nullif(max_in_flight, 0));
+  end if;
+  if policy is not null then
+    endpoint.policy := webhook._check_policy_exists(nullif(policy, ''));
+  end if;
+  endpoint.ordered := coalesce(ordered, endpoint.ordered);
+  perform webhook._save_endpoint(endpoint, 'update_endpoint');
+end
+$$;
+comment on function webhook.update_endpoint(bigint, text, text[], text, integer, text, boolean) is
+  'Changes an endpoint; what is left out stays. The state stays, too: a disabled endpoint needs enable_endpoint. max_in_flight 0 and an empty policy return to the default, an empty description removes it.';
+
+create function webhook.enable_endpoint(
+  endpoint_id bigint,       -- the endpoint
+  reason text default null  -- why
+) returns void
+language plpgsql volatile parallel unsafe
+security definer
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+declare
+  endpoint webhook._endpoint;
+  missed jsonb;
+begin
+  perform webhook._check_writable('enable an endpoint');
+  if reason is not null then
+    reason := webhook._check_reason(reason);
+  end if;
+  endpoint := webhook._take_endpoint(endpoint_id);
+  -- Enabling an active endpoint is no error: its new generation voids a 410 that is still on its way.
+  if endpoint.state not in ('active', 'disabled') then
+    raise exception using
+      errcode = 'object_not_in_prerequisite_state',
+      message = format('endpoint %s is %s', endpoint_id, endpoint.state),
+      detail = 'Only a disabled endpoint can be enabled.',
+      hint = 'A paused endpoint goes on after webhook.resume.';
+  end if;
+  if endpoint.state = 'disabled' then
+    missed := jsonb_build_object('from', webhook._rfc3339(endpoint.state_changed_at), 'to', webhook._rfc3339(clock_timestamp()));
+  end if;
+  endpoint.state := 'active';
+  endpoint.state_reason := reason;
+  endpoint.state_changed_at := clock_timestamp();
+  perform webhook._save_endpoint(endpoint, 'enable_endpoint', reason, void => true);
+  if missed is not null then
+    -- No pairs were made meanwhile, and nobody else would say so.
+    perform webhook._lifecycle(endpoint, 'missed', reason, missed);
+    perform webhook._alert_about(
+      endpoint, 'endpoint.missed', 'warning',
+      format('The endpoint is in service again; the events from %s to %s were not sent to it.', missed ->> 'from', missed ->> 'to'));
+  end if;
+end
+$$;
+comment on function webhook.enable_endpoint(bigint, text) is
+  'Puts a disabled endpoint back into service, and says which time it missed: the events of that time are not sent by themselves.';
+
+create function webhook.disable_endpoint(
+  endpoint_id bigint, -- the endpoint
+  reason text         -- why; shown beside the deliveries that it cancels
+) returns void
+language plpgsql volatile parallel unsafe
+security definer
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+declare
+  endpoint webhook._endpoint;
+  before text;
+begin
+  perform webhook._check_writable('disable an endpoint');
+  endpoint := webhook._take_endpoint(endpoint_id);
+  reason := webhook._check_reason(reason);
+  before := endpoint.state;
+  endpoint.state := 'disabled';
+  endpoint.state_reason := reason;
+  -- Disabled once more for another reason: what it misses still begins where it began.
+  if before <> 'disabled' then
+    endpoint.state_changed_at := clock_timestamp();
+  end if;
+  perform webhook._save_endpoint(endpoint, 'disable_endpoint', reason);
+  if before <> 'disabled' then
+    perform webhook._lifecycle(endpoint, 'disabled', reason);
+    perform webhook._alert_about(endpoint, 'endpoint.disabled', 'info', format('The endpoint was disabled by %s: %s', session_user, reason));
+  end if;
+end
+$$;
+comment on function webhook.disable_endpoint(bigint, text) is
+  'Takes an endpoint out of service: waiting deliveries are cancelled with the reason, new events are not sent to it. Its partner''s other endpoints are told.';
+
+create function webhook.delete_endpoint(
+  endpoint_id bigint, -- the endpoint
+  reason text         -- why; shown beside the deliveries that it cancels
+) returns void
+language plpgsql volatile parallel unsafe
+security definer
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+declare
+  endpoint webhook._endpoint;
+begin
+  perform webhook._check_writable('delete an endpoint');
+  endpoint := webhook._take_endpoint(endpoint_id);
+  reason := webhook._check_reason(reason);
+  endpoint.state := 'deleted';
+  endpoint.state_reason := reason;
+  endpoint.state_changed_at := clock_timestamp();
+  -- Its keys will never sign again. Key material that is gone can leak neither from here nor from a dump;
+  -- the key ids stay in the evidence.
+  delete from webhook._secret s
+   where s.endpoint_id = endpoint.endpoint_id;
+  perform webhook._save_endpoint(endpoint, 'delete_endpoint', reason);
+end
+$$;
+comment on function webhook.delete_endpoint(bigint, text) is
+  'Removes an endpoint for good: waiting deliveries are cancelled with the reason, its keys are destroyed, its history stays readable.';
+
+create function webhook.offboard(
+  partner_id text, -- the partner
+  reason text      -- why; shown beside the deliveries that it cancels
+) returns integer -- endpoints that were deleted
+language plpgsql volatile parallel unsafe
+security definer
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+declare
+  endpoints bigint[];
+begin
+  perform webhook._check_writable('offboard a partner');
+  perform webhook._check_argument('partner_id', partner_id is null);
+  reason := webhook._check_reason(reason);
+  -- An endpoint that somebody is just creating would stay behind.
+  perform pg_advisory_xact_lock(hashtextextended('webhook.create_endpoint ' || partner_id, 0));
+  perform from webhook._endpoint e
+    where e.partner_id = offboard.partner_id;
+  if not found then
+    raise exception using
+      errcode = 'undefined_object',
+      message = format('partner "%s" has no endpoint', left(partner_id, 128));
+  end if;
+  -- In one order, so that two of these, or one and a series of changes, do not wait for each other.
+  endpoints := array(
+    select e.endpoint_id
+      from webhook._endpoint e
+     where e.partner_id = offboard.partner_id
+       and e.state <> 'deleted'
+     order by e.endpoint_id
+       for no key update);
+  update webhook._endpoint e
+     set state = 'deleted',
+         state_reason = reason,
+         state_changed_at = clock_timestamp(),
+         generation = e.generation + 1,
+         changed_xid = pg_current_xact_id()
+   where e.endpoint_id = any (endpoints);
+  delete from webhook._secret s
+   where s.endpoint_id = any (endpoints);
+  perform webhook._log(
+    'offboard', 'partner', partner_id, partner_id, after => jsonb_build_object('endpoints', cardinality(endpoints)), reason => reason);
+  perform webhook._wake();
+  return cardinality(endpoints);
+end
+$$;
+comment on function webhook.offboard(text, text) is
+  'Deletes every endpoint of a partner as delete_endpoint does, and returns how many. Events of the partner stay, and are sent to nobody.';

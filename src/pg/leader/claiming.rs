@@ -1,0 +1,395 @@
+//! From the due table into memory: which queues are claimed from, how much of each, and what keeps a
+//! claimed pair from being sent.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::control::{UNWANTED, unwanted_type};
+use super::dispatch::CLASSES;
+use super::pair::{Message, Waiting};
+use super::recovery::SUSPECT_AFTER;
+use super::transaction::{Trouble, transaction};
+use super::{Batch, Leader, Queue};
+use crate::pg::outbox::{self, Change, Claim, Claimed, Row, hold};
+use crate::rules::delivery::Category;
+use crate::rules::ids::{EndpointId, EventId, Pair};
+use crate::rules::policy::expired;
+
+/// Queues claimed from in one transaction, and rows taken of each at most.
+const CLAIM_QUEUES: usize = 100;
+const CLAIM_ROWS: usize = 64;
+/// Every so many claims a place is kept for the second class.
+const KEEP_EVERY: i64 = 5;
+/// How long a suspect waits while another one is being sent.
+const PUT_OFF: i64 = 1_000_000;
+
+/// What becomes of a claimed pair instead of being sent.
+enum Refusal {
+    Dead(&'static str, Option<Category>),
+    Cancelled(&'static str),
+    Held(i32),
+}
+
+impl Leader {
+    /// Claims due pairs for endpoints that have room, and lets them wait for their turn.
+    pub fn claim(&mut self) -> Result<(), Trouble> {
+        let now = self.clock.now();
+        let (pairs, bytes) = self.memory.claimable(self.settings.max_in_flight * 2);
+        let claims = self.claims(now, pairs);
+        if claims.is_empty() || bytes == 0 {
+            return Ok(());
+        }
+        // A result on its way may change the very rows: written first, they are read as they are.
+        if !self.outcomes.changes.is_empty() {
+            self.write()?;
+        }
+        self.last_claim = now;
+        let origin = self.origin;
+        let (n, batch, incarnation) = (self.last_n + 1, self.last_batch + 1, self.incarnation);
+        let later = now + PUT_OFF;
+        let memory = &self.memory;
+        let suspected = self.suspect.is_some();
+        let (claimed, put_off, events, next, seal_keys) = transaction(
+            self.owner,
+            true,
+            c"webhook leader: claiming due work",
+            || {
+                let claimed = within(outbox::claim(&claims, now), bytes);
+                let drained = advance(&claims, &claimed);
+                let last: Vec<(Queue, (i64, String))> = claimed.iter().map(place).collect();
+                let (claimed, put_off) = one_suspect(claimed, suspected);
+                if !put_off.is_empty() {
+                    let pairs: Vec<Pair> = put_off.iter().map(|row| row.pair).collect();
+                    outbox::put_off(&pairs, later);
+                }
+                let mut ids: Vec<EventId> = claimed.iter().map(|row| row.pair.event).collect();
+                ids.sort_unstable();
+                ids.dedup();
+                let events = if ids.is_empty() {
+                    Vec::new()
+                } else {
+                    outbox::events_by_id(origin, &ids)
+                };
+                let next = outbox::next_due(&drained);
+                let seal_keys = outbox::seal_keys();
+                let pairs: Vec<_> = claimed
+                    .iter()
+                    .filter(|row| !memory.contains(row.pair))
+                    .map(|row| (row.pair, row.attempt_count + 1))
+                    .collect();
+                if !pairs.is_empty() {
+                    outbox::open_claim(n, incarnation, batch, &pairs);
+                }
+                (claimed, (put_off, last), events, next, seal_keys)
+            },
+        )?;
+        self.seal_keys.extend(seal_keys);
+        self.move_on(&claims, put_off.1, &next);
+        for row in put_off.0 {
+            self.note_due((row.pair.endpoint, row.class), later);
+        }
+        if claimed.iter().any(|row| !self.memory.contains(row.pair)) {
+            (self.last_n, self.last_batch) = (n, batch);
+            self.batches.insert(batch, Batch { n, left: 1 });
+            let events: HashMap<EventId, Row> =
+                events.into_iter().map(|row| (row.event.id, row)).collect();
+            let mut messages = HashMap::new();
+            for row in claimed {
+                let endpoint = row.pair.endpoint;
+                self.take_claimed(row, &events, &mut messages, batch);
+                self.relist(endpoint);
+            }
+            self.settle(batch);
+        }
+        Ok(())
+    }
+
+    /// Queues that are due and whose endpoint and partner have room, with how much.
+    pub fn claimable(&self, now: i64) -> impl Iterator<Item = (EndpointId, i16, usize)> + '_ {
+        let partners = self.claimed_by_partner();
+        self.due_order
+            .iter()
+            .take_while(move |(at, _, _)| *at <= now)
+            .filter_map(move |(_, endpoint, class)| {
+                let known = self.configuration.endpoint(*endpoint)?;
+                let held = partners
+                    .get(known.partner_id.as_str())
+                    .copied()
+                    .unwrap_or(0);
+                // Twice the caps, so that a finished request finds the next pair waiting.
+                let of_partner = (self.settings.max_in_flight_per_partner * 2).saturating_sub(held);
+                let room = self
+                    .scheduler
+                    .room_for(*endpoint, now)
+                    .min(of_partner)
+                    .min(CLAIM_ROWS);
+                (room > 0).then_some((*endpoint, *class, room))
+            })
+    }
+
+    /// Claimed pairs in memory by partner: many hanging endpoints of one must not hold them all.
+    fn claimed_by_partner(&self) -> HashMap<&str, usize> {
+        let mut partners = HashMap::new();
+        for (id, count) in self.memory.claimed_by() {
+            if let Some(endpoint) = self.configuration.endpoint(id) {
+                *partners.entry(endpoint.partner_id.as_str()).or_default() += count;
+            }
+        }
+        partners
+    }
+
+    /// Whether memory has room for claimed pairs.
+    pub fn may_claim(&self) -> bool {
+        let (pairs, bytes) = self.memory.claimable(self.settings.max_in_flight * 2);
+        pairs > 0 && bytes > 0
+    }
+
+    /// What to claim now, at most `pairs` in all, with the keysets to go on from. Of an endpoint's two
+    /// classes the first has its way; every few claims one place is kept for the second, so that an endless
+    /// stream of the first does not starve it.
+    fn claims(&self, now: i64, mut pairs: usize) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        let mut partners = self.claimed_by_partner();
+        let mut looked_at = HashSet::new();
+        let per_partner = self.settings.max_in_flight_per_partner * 2;
+        let kept = usize::from(self.last_batch % KEEP_EVERY == 0);
+        for (endpoint, _, room) in self.claimable(now) {
+            if pairs == 0 || claims.len() >= CLAIM_QUEUES {
+                break;
+            }
+            if !looked_at.insert(endpoint) {
+                continue;
+            }
+            let Some(known) = self.configuration.endpoint(endpoint) else {
+                continue;
+            };
+            let held = partners.entry(known.partner_id.as_str()).or_default();
+            let most = room.min(pairs).min(per_partner.saturating_sub(*held));
+            let due = |class: i16| {
+                self.due
+                    .get(&(endpoint, class))
+                    .is_some_and(|due| due.at <= now)
+            };
+            let (first, second) = match (due(0), due(1)) {
+                (true, true) if most > kept => (most - kept, kept),
+                (true, true) => (0, most),
+                (true, false) => (most, 0),
+                (false, _) => (0, most),
+            };
+            for (class, limit) in CLASSES.into_iter().zip([first, second]) {
+                if limit > 0 {
+                    claims.push(self.claim_of((endpoint, class), limit));
+                }
+            }
+            *held += most;
+            pairs -= most;
+        }
+        claims
+    }
+
+    fn claim_of(&self, queue: Queue, limit: usize) -> Claim {
+        Claim {
+            endpoint: queue.0,
+            class: queue.1,
+            after: self.cursors.get(&queue).cloned().unwrap_or_default(),
+            limit: i32::try_from(limit).unwrap_or(1),
+        }
+    }
+
+    /// Advances the keysets and learns when each queue has its next row.
+    fn move_on(
+        &mut self,
+        claims: &[Claim],
+        claimed: Vec<(Queue, (i64, String))>,
+        next: &[outbox::NextDue],
+    ) {
+        self.cursors.extend(claimed);
+        let mut following: HashMap<Queue, i64> = next
+            .iter()
+            .map(|next| ((next.endpoint, next.class), next.at))
+            .collect();
+        for claim in claims {
+            let queue = (claim.endpoint, claim.class);
+            let next = following.remove(&queue);
+            if next.is_none_or(|at| at > self.last_claim) {
+                self.behind.remove(&claim.endpoint);
+            }
+            self.set_due(queue, next);
+        }
+    }
+
+    fn take_claimed(
+        &mut self,
+        row: Claimed,
+        events: &HashMap<EventId, Row>,
+        messages: &mut HashMap<(EventId, i16), Arc<Message>>,
+        batch: i64,
+    ) {
+        if self.memory.contains(row.pair)
+            || self.configuration.endpoint(row.pair.endpoint).is_none()
+        {
+            return;
+        }
+        if let Some(batch) = self.batches.get_mut(&batch) {
+            batch.left += 1;
+        }
+        let event = events.get(&row.pair.event);
+        if event.is_some_and(|event| !event.expunged && !self.sealed(event)) {
+            self.outcomes.fenced.push(row.pair.event.to_string());
+            self.slot.fenced.fetch_add(1, Ordering::Relaxed);
+            self.tell_fenced(row.pair.event);
+        }
+        let (event, refusal) = match (event, self.refusal(&row, event)) {
+            (Some(event), None) => (event, None),
+            (Some(event), Some(refusal)) => (event, Some(refusal)),
+            (None, _) => {
+                self.refuse(&row, batch, &Refusal::Dead("the event is gone", None));
+                return;
+            }
+        };
+        if let Some(refusal) = refusal {
+            self.refuse(&row, batch, &refusal);
+            return;
+        }
+        // The priority of a type may have changed between the rows of one event.
+        let message = messages
+            .entry((row.pair.event, row.class))
+            .or_insert_with(|| Message::new(&event.event, row.class));
+        let waiting = Waiting {
+            pair: row.pair,
+            message: Arc::clone(message),
+            revision: row.revision,
+            attempt_count: row.attempt_count,
+            series_start: row.series_start,
+            series_at: row.series_at,
+            deaths: row.deaths,
+            subject: row.subject.map(Arc::from),
+            batch,
+            due: Some(row.next_attempt_at),
+        };
+        if row.deaths >= SUSPECT_AFTER {
+            self.suspect = Some(row.pair);
+        }
+        self.memory
+            .enter(row.pair, true, waiting.message.body.len());
+        self.scheduler
+            .push(row.pair.endpoint, row.class, waiting, self.clock.now());
+    }
+
+    /// What keeps a claimed pair from being sent. Everything is checked again whenever something is sent.
+    fn refusal(&self, row: &Claimed, event: Option<&Row>) -> Option<Refusal> {
+        let event = event?;
+        let endpoint = self.configuration.endpoint(row.pair.endpoint)?;
+        let dead = |why| Some(Refusal::Dead(why, None));
+        if event.expunged {
+            return dead("the payload was expunged");
+        }
+        if !self.sealed(event) {
+            return dead("the event is fenced: its row does not match its seal");
+        }
+        if event.event.partner_id != endpoint.partner_id {
+            return dead("the endpoint belongs to another partner");
+        }
+        let emitted_at = i64::try_from(row.pair.event.unix_ms()).unwrap_or(0) * 1_000;
+        if expired(emitted_at, self.clock.now(), endpoint.policy.max_age) {
+            return Some(Refusal::Dead(
+                "older than the maximum age of the policy",
+                Some(Category::Expired),
+            ));
+        }
+        if !row.asked && unwanted_type(endpoint, &event.event.kind) {
+            return Some(Refusal::Cancelled(UNWANTED));
+        }
+        self.configuration
+            .type_paused(&event.event.kind)
+            .then_some(Refusal::Held(hold::EVENT_TYPE))
+    }
+
+    fn refuse(&mut self, row: &Claimed, batch: i64, refusal: &Refusal) {
+        let waits = if row.series_at.is_some() {
+            "retrying"
+        } else {
+            "pending"
+        };
+        let (state, reason, category, next, bits) = match refusal {
+            Refusal::Dead(reason, category) => {
+                ("dead", Some((*reason).to_owned()), *category, None, 0)
+            }
+            Refusal::Cancelled(reason) => ("cancelled", Some((*reason).to_owned()), None, None, 0),
+            Refusal::Held(bits) => (waits, None, None, Some(row.next_attempt_at), *bits),
+        };
+        self.record(Change {
+            pair: row.pair,
+            batch,
+            revision: row.revision,
+            class: row.class,
+            series_start: row.series_start,
+            state,
+            reason,
+            attempt_count: row.attempt_count,
+            attempt: None,
+            category,
+            next_attempt_at: next,
+            hold: bits,
+            series_at: row.series_at,
+            deaths: row.deaths,
+            subject: row.subject.clone().map(Arc::from),
+            due: Some(row.next_attempt_at),
+            on_wire: false,
+        });
+        self.settle(batch);
+    }
+}
+
+fn place(row: &Claimed) -> (Queue, (i64, String)) {
+    (
+        (row.pair.endpoint, row.class),
+        (row.next_attempt_at, row.pair.event.to_string()),
+    )
+}
+
+/// Leaves at most one pair among the claimed ones that may be what ends the leader: the others wait, so
+/// that the next end names the one.
+fn one_suspect(claimed: Vec<Claimed>, mut suspected: bool) -> (Vec<Claimed>, Vec<Claimed>) {
+    claimed.into_iter().partition(|row| {
+        let suspicious = row.deaths >= SUSPECT_AFTER;
+        let goes = !(suspicious && suspected);
+        suspected |= suspicious;
+        goes
+    })
+}
+
+/// The claimed rows that fit into `bytes`, at least one; of a queue that is cut, nothing after the cut.
+fn within(claimed: Vec<Claimed>, bytes: usize) -> Vec<Claimed> {
+    let mut left = i64::try_from(bytes).unwrap_or(i64::MAX);
+    let mut cut: HashSet<Queue> = HashSet::new();
+    let mut kept = Vec::with_capacity(claimed.len());
+    for row in claimed {
+        let queue = (row.pair.endpoint, row.class);
+        if cut.contains(&queue) || (row.bytes > left && !kept.is_empty()) {
+            cut.insert(queue);
+            continue;
+        }
+        left -= row.bytes;
+        kept.push(row);
+    }
+    kept
+}
+
+/// Keysets after a claim, to ask what comes next.
+fn advance(claims: &[Claim], claimed: &[Claimed]) -> Vec<Claim> {
+    let last: HashMap<Queue, (i64, String)> = claimed.iter().map(place).collect();
+    claims
+        .iter()
+        .map(|claim| Claim {
+            endpoint: claim.endpoint,
+            class: claim.class,
+            after: last
+                .get(&(claim.endpoint, claim.class))
+                .cloned()
+                .unwrap_or_else(|| claim.after.clone()),
+            limit: 1,
+        })
+        .collect()
+}
