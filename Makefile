@@ -7,7 +7,7 @@ PG ?= 15
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup build install stage demo test bench lint clean
+.PHONY: help setup build install stage demo test campaign bench lint clean
 
 # Written down once, in Cargo.toml.
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -52,9 +52,15 @@ demo: ## shows a signed, a retried and a replayed delivery on a private server
 test: ## everything: lint, the pure rooms, both PostgreSQL versions
 	@pg_test/all
 
-bench: stage ## drain and latency beside a bare client, and what an idle leader costs
+campaign: stage ## the long forms: 200 kills under load, a soak of 15 minutes, an outage with a million rows (1 h)
 	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \
-	  for part in drain latency; do \
+	  WEBHOOK_KILLS=200 WEBHOOK_EVENTS=50000 cargo test --locked --quiet -p webhook_outbox_test --test campaign; \
+	  WEBHOOK_SOAK_SECONDS=900 cargo test --locked --quiet -p webhook_outbox_test --test soak; \
+	  WEBHOOK_ROWS=1000000 cargo run --locked --quiet -p webhook_outbox_test --example outage
+
+bench: stage ## drain and latency beside a bare client, an idle leader, isolation, fairness, an outage (20 min)
+	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \
+	  for part in drain latency isolation fairness outage; do \
 	    cargo run --locked --quiet -p webhook_outbox_test --example $$part; \
 	  done
 

@@ -28,7 +28,7 @@ fn both_public_libraries_accept_every_attempt_and_its_bytes_never_change() {
     let receiver = Receiver::http();
     // The first attempt fails, the second arrives, the third is a replay.
     receiver.behave("/hook", |request| match request.header("webhook-attempt") {
-        Some("1") => Answer::status(503),
+        Some("1") => Answer::status(500),
         _ => Answer::status(200),
     });
     let endpoint = shop.endpoint("bytes", &receiver.url("/hook"));

@@ -43,28 +43,52 @@ select count(distinct secret) from webhook._secret where endpoint_id in (:endpoi
 select endpoint_id as proven from webhook.create_endpoint('acme', 'https://127.0.0.1/c', verify => 'challenge') \gset
 select state, verify from webhook.endpoints where endpoint_id = :proven;
 
--- Changing: what is left out stays, and each change is a new generation.
+-- Changing: what is left out stays. A new URL makes the leader's findings void, which is a new generation; nothing else here does.
 select webhook.update_endpoint(:other, description => 'second');
 select webhook.update_endpoint(:other, url => 'https://127.0.0.1/new', event_types => '{*}', max_in_flight => 5);
 select url, event_types, description, max_in_flight from webhook.endpoints where endpoint_id = :other;
 select webhook.update_endpoint(:other, description => '', max_in_flight => 0);
 select url, event_types, description, max_in_flight from webhook.endpoints where endpoint_id = :other;
+select generation, changed_xid = pg_current_xact_id() from webhook._endpoint where endpoint_id = :other;
+select webhook.create_policy('gentle', rate => 1);
+select webhook.update_endpoint(:other, policy => 'gentle', ordered => true);
+select policy, ordered from webhook.endpoints where endpoint_id = :other;
+select webhook.update_endpoint(:other, description => 'as it was');
+select policy, ordered from webhook.endpoints where endpoint_id = :other;
+select webhook.update_endpoint(:other, policy => '', ordered => false, description => '');
+select policy, ordered from webhook.endpoints where endpoint_id = :other;
+select endpoint_id as strict from webhook.create_endpoint('acme', 'https://127.0.0.1/o', policy => 'gentle', ordered => true) \gset
+select policy, ordered from webhook.endpoints where endpoint_id = :strict;
+-- The policy "default" by its name is the same as none.
+select webhook.update_endpoint(:strict, policy => 'default');
+select policy, ordered from webhook.endpoints where endpoint_id = :strict;
 select generation from webhook._endpoint where endpoint_id = :other;
 
 -- Disabling and enabling.
 select webhook.disable_endpoint(:other, '  moved away ');
 select state, state_reason, state_changed_at > created_at from webhook.endpoints where endpoint_id = :other;
+-- Once more for another reason: the time that it misses still begins where it began, and nobody is told twice.
+select state_changed_at as since from webhook.endpoints where endpoint_id = :other \gset
+select webhook.disable_endpoint(:other, 'moved far away');
+select state, state_reason, state_changed_at = :'since' from webhook.endpoints where endpoint_id = :other;
 select webhook.enable_endpoint(:other, 'came back');
 select state, state_reason from webhook.endpoints where endpoint_id = :other;
 select webhook.enable_endpoint(:other);
 select state, state_reason from webhook.endpoints where endpoint_id = :other;
 select generation from webhook._endpoint where endpoint_id = :other;
+-- Who is told: the partner's other endpoints and the operator's, by events for test endpoints as this one is; and whoever
+-- reads the alerts.
+select type, partner_id, test, subject_type, subject_id = :'other',
+       replace(replace(regexp_replace(body, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z', '<time>', 'g'), :'other', '<id>'), session_user, '<user>')
+  from webhook._event where subject_id = :'other' order by type, partner_id;
+select kind, severity, partner_id, endpoint_id = :other, replace(regexp_replace(detail, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z', '<time>', 'g'), session_user, '<user>')
+  from webhook.alerts where endpoint_id = :other order by at;
 
 -- What the leader found out counts for its generation only, and survives a change that is no enabling.
 insert into webhook._endpoint_state (endpoint_id, generation, state, reason, changed_at)
-values (:other, 5, 'disabled', 'an old 410', now());
+values (:other, 4, 'disabled', 'an old 410', now());
 select state, state_reason from webhook.endpoints where endpoint_id = :other;
-update webhook._endpoint_state set generation = 7, reason = 'the receiver answered 410 Gone', changed_at = '2026-01-01 00:00:00+00' where endpoint_id = :other;
+update webhook._endpoint_state set generation = 5, reason = 'the receiver answered 410 Gone', changed_at = '2026-01-01 00:00:00+00' where endpoint_id = :other;
 select state, state_reason from webhook.endpoints where endpoint_id = :other;
 select webhook.update_endpoint(:other, description => 'third');
 select state, state_reason, state_changed_at = '2026-01-01 00:00:00+00' from webhook.endpoints where endpoint_id = :other;
@@ -81,8 +105,8 @@ select replace(pg_temp.failure(format($$select webhook.enable_endpoint(%s)$$, :o
 select replace(pg_temp.failure(format($$select webhook.disable_endpoint(%s, 'x')$$, :other)), :'other', '<id>');
 select replace(pg_temp.failure(format($$select webhook.delete_endpoint(%s, 'x')$$, :other)), :'other', '<id>');
 
--- States of later versions cannot be enabled away.
-update webhook._endpoint set state = 'paused' where endpoint_id = :endpoint_id;
+-- A pause is not enabled away.
+select webhook.pause('endpoint', :'endpoint_id', 'wait') > 0;
 select replace(pg_temp.failure(format($$select webhook.enable_endpoint(%s)$$, :endpoint_id)), :'endpoint_id', '<id>');
 rollback;
 
@@ -93,6 +117,7 @@ select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0
 select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{a.b,null}')$$);
 select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', test => null)$$);
 select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', verify => null)$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', ordered => null)$$);
 select pg_temp.failure($$select webhook.update_endpoint(null)$$);
 select pg_temp.failure($$select webhook.enable_endpoint(null)$$);
 select pg_temp.failure($$select webhook.disable_endpoint(null, 'x')$$);
@@ -101,7 +126,7 @@ select pg_temp.failure($$select webhook.delete_endpoint(null, 'x')$$);
 -- Arguments.
 select pg_temp.failure($$select webhook.create_endpoint('ac me', 'https://127.0.0.1/')$$);
 select pg_temp.failure($$select webhook.create_endpoint('', 'https://127.0.0.1/')$$);
-select pg_temp.failure($$select webhook.create_endpoint('_operator', 'https://127.0.0.1/')$$);
+select pg_temp.failure($$select webhook.create_endpoint('_operators', 'https://127.0.0.1/')$$);
 select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{}')$$);
 select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{customer*}')$$);
 select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{a.b,"",c.d}')$$);
@@ -109,6 +134,8 @@ select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0
 select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', verify => 'carrier pigeon')$$);
 select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', max_in_flight => 0)$$);
 select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', max_in_flight => 1001)$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', policy => 'nowhere')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', policy => '')$$);
 
 -- Callback URLs.
 select url || E'\n' || pg_temp.failure(format($$select webhook.create_endpoint('acme', %L)$$, url))
@@ -130,6 +157,7 @@ select pg_temp.failure(format($$select webhook.enable_endpoint(%s, '')$$, :endpo
 select pg_temp.failure(format($$select webhook.update_endpoint(%s, url => 'http://')$$, :endpoint_id)) like '22023 callback URL is refused%';
 select pg_temp.failure(format($$select webhook.update_endpoint(%s, event_types => '{}')$$, :endpoint_id));
 select pg_temp.failure(format($$select webhook.update_endpoint(%s, max_in_flight => -1)$$, :endpoint_id));
+select pg_temp.failure(format($$select webhook.update_endpoint(%s, policy => 'nowhere')$$, :endpoint_id));
 select state, url from webhook.endpoints where endpoint_id = :endpoint_id;
 rollback;
 

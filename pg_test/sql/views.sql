@@ -205,13 +205,16 @@ select unread_events, pending, retrying, dead, due, waiting, held, next_due_at =
 select unread_events, pending, retrying, dead, fenced, advice ~ 'dead' and advice ~ 'seal' and advice ~ 'another one' from webhook.status();
 rollback;
 
--- Monitoring sees the two stat views, and nothing else.
+-- Monitoring sees how it is going and the alerts, and nothing else.
 create role regress_webhook_monitor in role pg_monitor;
 set role regress_webhook_monitor;
 select count(*) from webhook.stat_queue;
+select count(*) >= 0 from webhook.stat_endpoint;
+select count(*) >= 0 from webhook.endpoint_health;
+select count(*) >= 0 from webhook.alerts;
 select count(*), bool_and(database = current_database()), bool_and(state is not null) from webhook.stat_worker;
 select pg_temp.failure('select * from webhook.' || name)
-  from unnest('{events,deliveries,attempts,endpoints,event_types,requests,_event,_secret}'::text[]) as name;
+  from unnest('{events,deliveries,attempts,dead_letters,endpoints,event_types,policies,pauses,requests,audit_log,_event,_secret}'::text[]) as name;
 select pg_temp.failure($$select webhook.emit('a.b', 'regress', '{}')$$);
 reset role;
 drop role regress_webhook_monitor;

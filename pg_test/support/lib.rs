@@ -4,17 +4,24 @@
 //!
 //! A fault of the house itself is a panic with the reason: a test that cannot run fails, it is never skipped.
 
+pub mod arrivals;
 pub mod cluster;
+pub mod control;
 pub mod dice;
 pub mod dns;
+pub mod explanation;
 pub mod invariants;
+pub mod kills;
 pub mod meter;
 pub mod outbox;
 pub mod receiver;
+pub mod reckoning;
+pub mod scene;
 pub mod storm;
 pub mod tls;
 pub mod verifier;
 pub mod wait;
+pub mod witness;
 
 mod place;
 

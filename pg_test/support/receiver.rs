@@ -27,6 +27,8 @@ mod line;
 
 /// How long a thread may be blind to the end of the receiver.
 const TICK: Duration = Duration::from_millis(50);
+/// A reset may overtake what was sent before it; after so long that has been read.
+const BEFORE_RESET: Duration = Duration::from_millis(200);
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
@@ -294,14 +296,29 @@ fn give(line: &mut Line, answer: Answer, shared: &Shared) -> io::Result<bool> {
             Ok(false)
         }
         What::Close => Ok(false),
-        What::Reset => {
-            // Closing with a linger time of zero sends RST instead of FIN.
-            socket2::SockRef::from(line.stream()).set_linger(Some(Duration::ZERO))?;
-            Ok(false)
-        }
+        What::Reset => reset(line),
         What::Raw(bytes) => {
             line.write_all(&bytes)?;
             line.flush()?;
+            Ok(false)
+        }
+        What::Broken(bytes) => {
+            line.write_all(&bytes)?;
+            line.flush()?;
+            pause(BEFORE_RESET, shared);
+            reset(line)
+        }
+        What::Repeat {
+            first,
+            again,
+            every,
+        } => {
+            line.write_all(&first)?;
+            while !shared.stopping.load(Ordering::SeqCst) {
+                line.write_all(&again)?;
+                line.flush()?;
+                pause(every, shared);
+            }
             Ok(false)
         }
         What::Respond {
@@ -313,6 +330,12 @@ fn give(line: &mut Line, answer: Answer, shared: &Shared) -> io::Result<bool> {
             Ok(!answer.close)
         }
     }
+}
+
+fn reset(line: &Line) -> io::Result<bool> {
+    // Closing with a linger time of zero sends RST instead of FIN.
+    socket2::SockRef::from(line.stream()).set_linger(Some(Duration::ZERO))?;
+    Ok(false)
 }
 
 fn respond(

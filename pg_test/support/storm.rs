@@ -5,13 +5,13 @@
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
-    thread::sleep,
+    thread::{self, sleep},
     time::{Duration, Instant},
 };
 
-use postgres::Client;
+use postgres::{Client, Config, NoTls};
 
-use crate::{cluster::Cluster, dice::Dice, wait::wait_until};
+use crate::{dice::Dice, wait::wait_until};
 
 /// What a session was told of an event it emitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,20 +26,68 @@ pub enum Fate {
 
 /// What all emitters share.
 pub struct Storm<'a> {
-    /// The server.
-    pub cluster: &'a Cluster,
-    /// The database.
-    pub database: &'a str,
+    /// How to connect to the database. The server itself is not held: whoever ends it must be able to.
+    pub connection: Config,
     /// Partners of which one is picked for each event.
     pub partners: &'a [&'a str],
     /// Event types of which one is picked for each event.
     pub types: &'a [&'a str],
+    /// Subjects of each emitter, of which one is picked for each event; 0 = events have none. No two emitters share
+    /// one, and an emitter goes on when its transaction has ended: the ids of a subject's events are in the order of
+    /// their commits.
+    pub subjects: u64,
     /// The longest pause between transactions.
     pub pause: Duration,
     /// Ends the storm.
     pub stop: AtomicBool,
     /// Events emitted so far, whatever became of them.
     pub emitted: AtomicUsize,
+}
+
+impl Storm<'_> {
+    /// Lets so many emitters run until `enough`, which is told how many events were emitted. Returns what the
+    /// sessions know of their events, by mark.
+    ///
+    /// # Panics
+    /// When an emitter ends early.
+    pub fn blow_until(
+        &self,
+        emitters: u64,
+        seed: u64,
+        mut enough: impl FnMut(usize) -> bool,
+    ) -> BTreeMap<String, Fate> {
+        thread::scope(|scope| {
+            let emitters: Vec<_> = (0..emitters)
+                .map(|n| {
+                    // One of them does not wait for its commits to be on disk.
+                    let careless = n == emitters - 1;
+                    let seed = seed.wrapping_mul(17).wrapping_add(n);
+                    let emitter = Emitter::new(self, &format!("e{n}"), careless, seed);
+                    scope.spawn(move || emitter.run())
+                })
+                .collect();
+            // A panic below must not leave them running.
+            let ending = Ending(&self.stop);
+            while !enough(self.emitted.load(Ordering::SeqCst)) {
+                let all_run = emitters.iter().all(|emitter| !emitter.is_finished());
+                assert!(all_run, "an emitter has ended early");
+            }
+            drop(ending);
+            let fates = emitters
+                .into_iter()
+                .map(|emitter| emitter.join().expect("an emitter"));
+            fates.flatten().collect()
+        })
+    }
+}
+
+/// Raises a flag when it is dropped, also by a panic.
+pub struct Ending<'a>(pub &'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// A transaction that is prepared, or may be.
@@ -52,7 +100,7 @@ struct Prepared {
 }
 
 /// One emitting session.
-pub struct Emitter<'a> {
+struct Emitter<'a> {
     storm: &'a Storm<'a>,
     name: String,
     careless: bool,
@@ -66,7 +114,7 @@ pub struct Emitter<'a> {
 impl<'a> Emitter<'a> {
     /// An emitter; its events are marked with its name and a number in their correlation_id. A careless one sets
     /// synchronous_commit = off, so that a crash may take back what it was told.
-    pub fn new(storm: &'a Storm<'a>, name: &str, careless: bool, seed: u64) -> Emitter<'a> {
+    fn new(storm: &'a Storm<'a>, name: &str, careless: bool, seed: u64) -> Emitter<'a> {
         Emitter {
             storm,
             name: name.to_owned(),
@@ -80,7 +128,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Emits until the storm ends. Returns what the session knows of its events, by mark.
-    pub fn run(mut self) -> BTreeMap<String, Fate> {
+    fn run(mut self) -> BTreeMap<String, Fate> {
         while !self.storm.stop.load(Ordering::SeqCst) || self.prepared.is_some() {
             let pause = self.dice.below(micros(self.storm.pause));
             sleep(Duration::from_micros(pause));
@@ -116,7 +164,7 @@ impl<'a> Emitter<'a> {
         }
         let storm = self.storm;
         let mut sql = wait_until("the server is back", Duration::from_secs(60), || {
-            storm.cluster.try_connect(storm.database).ok()
+            storm.connection.connect(NoTls).ok()
         });
         let setting = if self.careless { "off" } else { "on" };
         // Should the server have gone again, the next statement says so.
@@ -168,9 +216,16 @@ impl<'a> Emitter<'a> {
             .collect::<Vec<_>>()
             .join(",");
         let (partner, kind) = self.partner_and_type();
+        let subject = match self.storm.subjects {
+            0 => String::new(),
+            subjects => format!(
+                ", subject_type => 'account', subject_id => format('{}-%s', n % {subjects})",
+                self.name
+            ),
+        };
         let statement = format!(
-            "select webhook.emit('{kind}', '{partner}', jsonb_build_object('mark', m), correlation_id => m)
-               from unnest(array[{list}]) m"
+            "select webhook.emit('{kind}', '{partner}', jsonb_build_object('mark', m), correlation_id => m{subject})
+               from unnest(array[{list}]) with ordinality as u (m, n)"
         );
         let result = self.sql().batch_execute(&statement);
         self.told(&marks, &result);
@@ -283,8 +338,16 @@ impl<'a> Emitter<'a> {
 
     fn emit(&mut self, mark: &str) -> String {
         let (partner, kind) = self.partner_and_type();
+        let subject = match self.storm.subjects {
+            0 => String::new(),
+            subjects => format!(
+                ", subject_type => 'account', subject_id => '{}-{}'",
+                self.name,
+                self.dice.below(subjects)
+            ),
+        };
         format!(
-            r#"select webhook.emit('{kind}', '{partner}', '{{"mark": "{mark}"}}', correlation_id => '{mark}')"#
+            r#"select webhook.emit('{kind}', '{partner}', '{{"mark": "{mark}"}}', correlation_id => '{mark}'{subject})"#
         )
     }
 

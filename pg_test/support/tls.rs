@@ -6,8 +6,14 @@ use std::{fs, path::Path, sync::Arc};
 use rcgen::{
     BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
-use rustls::ServerConfig;
-use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{
+    ALL_VERSIONS, ConfigBuilder, RootCertStore, ServerConfig, SupportedProtocolVersion,
+    WantsVerifier,
+    crypto::CryptoProvider,
+    server::{WantsServerCert, WebPkiClientVerifier},
+    version::TLS12,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject};
 
 /// An authority that nobody trusts unless told to.
 pub struct Authority {
@@ -16,15 +22,20 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new authority.
+    /// A new authority. All of them bear the same name, so that only its signature tells one from another.
     pub fn new() -> Authority {
+        Self::named("test authority")
+    }
+
+    /// A new authority of another name.
+    pub fn named(name: &str) -> Authority {
         let key = KeyPair::generate().expect("a key");
         let mut parameters = CertificateParams::new(Vec::new()).expect("parameters");
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         parameters
             .distinguished_name
-            .push(rcgen::DnType::CommonName, "test authority");
+            .push(rcgen::DnType::CommonName, name);
         let pem = parameters.self_signed(&key).expect("a certificate").pem();
         Authority {
             issuer: Issuer::new(parameters, key),
@@ -56,17 +67,57 @@ impl Authority {
         self.configuration(parameters)
     }
 
+    /// The same with a certificate of a far future.
+    pub fn early_receiver(&self, names: &[&str]) -> Arc<ServerConfig> {
+        let mut parameters = parameters(names);
+        parameters.not_before = date_time_ymd(2120, 1, 1);
+        parameters.not_after = date_time_ymd(2121, 1, 1);
+        self.configuration(parameters)
+    }
+
+    /// A good certificate, and no newer TLS than 1.2.
+    pub fn old_receiver(&self, names: &[&str]) -> Arc<ServerConfig> {
+        self.serving(parameters(names), &[&TLS12], |builder| {
+            builder.with_no_client_auth()
+        })
+    }
+
+    /// A good certificate; the sender is asked for one of its own under this authority.
+    pub fn demanding_receiver(&self, names: &[&str]) -> Arc<ServerConfig> {
+        let mut roots = RootCertStore::empty();
+        let root = CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("a certificate");
+        roots.add(root).expect("a root");
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+            .build()
+            .expect("a verifier");
+        self.serving(parameters(names), ALL_VERSIONS, |builder| {
+            builder.with_client_cert_verifier(verifier)
+        })
+    }
+
     fn configuration(&self, parameters: CertificateParams) -> Arc<ServerConfig> {
+        self.serving(parameters, ALL_VERSIONS, |builder| {
+            builder.with_no_client_auth()
+        })
+    }
+
+    fn serving(
+        &self,
+        parameters: CertificateParams,
+        versions: &[&'static SupportedProtocolVersion],
+        of_clients: impl FnOnce(
+            ConfigBuilder<ServerConfig, WantsVerifier>,
+        ) -> ConfigBuilder<ServerConfig, WantsServerCert>,
+    ) -> Arc<ServerConfig> {
         let key = KeyPair::generate().expect("a key");
         let certificate = parameters
             .signed_by(&key, &self.issuer)
             .expect("a certificate");
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("TLS 1.2 and 1.3")
-            .with_no_client_auth()
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(versions)
+            .expect("TLS 1.2 or 1.3");
+        let config = of_clients(builder)
             .with_single_cert(vec![certificate.der().clone()], key)
             .expect("key and certificate that fit");
         Arc::new(config)
@@ -77,6 +128,10 @@ impl Default for Authority {
     fn default() -> Self {
         Self::new()
     }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
 }
 
 fn parameters(names: &[&str]) -> CertificateParams {

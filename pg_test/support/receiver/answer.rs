@@ -27,6 +27,17 @@ pub enum What {
     },
     /// These bytes, whatever they are, and the end of the connection.
     Raw(Vec<u8>),
+    /// These bytes and then, as soon as they have certainly been read, a reset connection.
+    Broken(Vec<u8>),
+    /// `first`, and then `again` without an end, `every` so often.
+    Repeat {
+        /// What is sent once.
+        first: Vec<u8>,
+        /// What is sent again and again.
+        again: Vec<u8>,
+        /// The wait after each piece.
+        every: Duration,
+    },
     /// The connection is reset.
     Reset,
     /// The connection is closed without a word.
@@ -76,6 +87,24 @@ impl Answer {
     /// Bytes of the test's own, then the end of the connection.
     pub fn raw(bytes: impl Into<Vec<u8>>) -> Answer {
         Self::new(What::Raw(bytes.into()))
+    }
+
+    /// Bytes of the test's own, and a reset connection in the middle of the answer.
+    pub fn broken(bytes: impl Into<Vec<u8>>) -> Answer {
+        Self::new(What::Broken(bytes.into()))
+    }
+
+    /// Bytes of the test's own, the second part of them again and again until the sender leaves.
+    pub fn repeating(
+        first: impl Into<Vec<u8>>,
+        again: impl Into<Vec<u8>>,
+        every: Duration,
+    ) -> Answer {
+        Self::new(What::Repeat {
+            first: first.into(),
+            again: again.into(),
+            every,
+        })
     }
 
     /// A reset connection.

@@ -1,4 +1,5 @@
-//! What the receiver saw: the one witness of duplicates.
+//! What the receiver saw: the one witness of duplicates and of order. It keeps what a reckoning needs of each request
+//! and of its answer, and judges nothing.
 
 use std::{
     collections::BTreeSet,
@@ -7,17 +8,40 @@ use std::{
     time::{Duration, Instant},
 };
 
-use webhook_outbox_test::receiver::Request;
+use crate::receiver::{Answer, Request};
 
-/// A request as it arrived, and when it was answered.
+/// How one request is to be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reaction {
+    /// The status; none = the connection is reset.
+    pub status: Option<u16>,
+    /// The wait before it.
+    pub delay: Duration,
+}
+
+impl Reaction {
+    /// The same in the receiver's words.
+    pub fn answer(&self) -> Answer {
+        self.status
+            .map_or_else(Answer::reset, Answer::status)
+            .after(self.delay)
+    }
+}
+
+/// A request as it arrived, and how it was answered.
 #[derive(Clone, Debug)]
 pub struct Arrival {
+    /// The header webhook-delivery.
     pub delivery: String,
+    /// The header webhook-id.
     pub event: String,
+    /// The header webhook-attempt.
     pub attempt: i32,
-    /// Answered with 2xx.
-    pub accepted: bool,
+    /// The status of the answer; none = the connection was reset.
+    pub status: Option<u16>,
+    /// When its last byte was read.
     pub at: Instant,
+    /// When the answer was given, or a little later.
     pub answered: Instant,
     /// Hash of the body.
     pub body: u64,
@@ -28,8 +52,11 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// A request that will be answered after `delay`.
-    pub fn new(request: &Request, accepted: bool, delay: Duration) -> Arrival {
+    /// A request that will be answered so.
+    ///
+    /// # Panics
+    /// When it is not one of the product's.
+    pub fn new(request: &Request, reaction: Reaction) -> Arrival {
         let header = |name: &str| request.header(name).unwrap_or_default().to_owned();
         let envelope: serde_json::Value =
             serde_json::from_slice(&request.body).expect("a body in JSON");
@@ -41,9 +68,9 @@ impl Arrival {
             attempt: header("webhook-attempt")
                 .parse()
                 .expect("a number of an attempt"),
-            accepted,
+            status: reaction.status,
             at: request.at,
-            answered: request.at + delay,
+            answered: request.at + reaction.delay,
             body: hasher.finish(),
             mark: envelope["correlation_id"]
                 .as_str()
@@ -51,6 +78,12 @@ impl Arrival {
                 .to_owned(),
             path: request.target.clone(),
         }
+    }
+
+    /// Answered with 2xx.
+    pub fn accepted(&self) -> bool {
+        self.status
+            .is_some_and(|status| (200..300).contains(&status))
     }
 }
 
@@ -72,7 +105,7 @@ impl Arrivals {
     /// How many deliveries were accepted so far, each counted once.
     pub fn accepted(&self) -> usize {
         let all = self.lock();
-        let accepted = all.iter().filter(|arrival| arrival.accepted);
+        let accepted = all.iter().filter(|arrival| arrival.accepted());
         accepted
             .map(|arrival| &arrival.delivery)
             .collect::<BTreeSet<_>>()

@@ -1,0 +1,125 @@
+-- Every verb leaves exactly one audit row, in the transaction of the call. A verb is a public function that may write;
+-- those that change nothing anybody administers are exempt, and named here.
+\pset format unaligned
+\pset tuples_only on
+\set SHOW_CONTEXT never
+
+-- Runs a statement and says how it failed: SQLSTATE and message, then detail and hint.
+create function pg_temp.failure(statement text) returns text
+language plpgsql as $$
+declare
+  message text;
+  detail text;
+  hint text;
+begin
+  execute statement;
+  return 'no error';
+exception when others then
+  get stacked diagnostics message = message_text, detail = pg_exception_detail, hint = pg_exception_hint;
+  return concat_ws(E'\n', sqlstate || ' ' || message, nullif(detail, ''), nullif(hint, ''));
+end
+$$;
+
+create view pg_temp.verb as
+select distinct p.proname::text as name
+  from pg_proc p
+ where p.pronamespace = 'webhook'::regnamespace
+   and p.prokind = 'f'
+   and p.provolatile = 'v'
+   and p.proname not like '\_%'
+   and p.proname not in (
+     'emit', 'emit_json', -- events are their own evidence
+     'status');           -- volatile, because it reads shared memory
+select name from pg_temp.verb order by 1;
+
+-- Nothing is committed below: no leader acts on it.
+begin;
+create temp table call (statement text, entries bigint) on commit drop;
+-- Runs a statement and counts the entries that it left.
+create function pg_temp.act(statement text) returns bigint language plpgsql as $$
+declare
+  before constant bigint := (select count(*) from webhook.audit_log);
+  entries bigint;
+begin
+  execute statement;
+  entries := (select count(*) from webhook.audit_log) - before;
+  insert into call (statement, entries) values (act.statement, entries);
+  return entries;
+end
+$$;
+select endpoint_id as hook from webhook.create_endpoint('regress.audit', 'https://127.0.0.1/token-1?key=token-2') \gset
+select webhook.emit('order.paid', 'regress.audit', '{"card": "confidential"}') as event \gset
+insert into webhook._delivery (endpoint_id, event_id, state, attempt_count, series_start, revision) values (:hook, :'event', 'dead', 1, 0, 1);
+select webhook._delivery_id(:'event', :hook) as dead \gset
+delete from webhook._audit;
+set local application_name = 'the regress test';
+select sum(pg_temp.act(statement)), count(*)
+  from (values
+    ($$select webhook.create_policy('regress', rate => 1)$$),
+    ($$select webhook.update_policy('regress', rate => 2)$$),
+    ($$select webhook.create_event_type('regress.made')$$),
+    ($$select webhook.update_event_type('regress.made', 0)$$),
+    ($$select webhook.create_endpoint('regress.audit', 'https://127.0.0.1/token-3')$$),
+    (format($$select webhook.update_endpoint(%s, url => 'https://127.0.0.2/token-4', policy => 'regress')$$, :hook)),
+    (format($$select webhook.update_endpoint(%s)$$, :hook)),
+    (format($$select webhook.pause('endpoint', '%s', 'wait')$$, :hook)),
+    (format($$select webhook.resume('endpoint', '%s')$$, :hook)),
+    ($$select webhook.pause('all', null, 'wait')$$),
+    ($$select webhook.resume('all')$$),
+    ($$select webhook.pause('partner', 'regress.audit', 'wait')$$),
+    ($$select webhook.resume('partner', 'regress.audit')$$),
+    ($$select webhook.pause('event_type', 'order.paid', 'wait')$$),
+    ($$select webhook.resume('event_type', 'order.paid')$$),
+    (format($$select webhook.send_test(%s)$$, :hook)),
+    (format($$select webhook.replay('%s')$$, :'event')),
+    (format($$select webhook.replay('%s', %s)$$, :'event', :hook)),
+    (format($$select webhook.retry('%s', 'try')$$, :'dead')),
+    (format($$select webhook.retry('{%s}'::text[], 'try')$$, :'dead')),
+    (format($$select webhook.skip('%s', 'old')$$, :'dead')),
+    (format($$select webhook.skip('{%s}'::text[], 'old')$$, :'dead')),
+    (format($$select webhook.close('%s', 'done')$$, :'dead')),
+    (format($$select webhook.close('{%s}'::text[], 'done')$$, :'dead')),
+    (format($$select webhook.correct('%s', '{"card": "confidential"}', 'mended')$$, :'dead')),
+    (format($$select webhook.disable_endpoint(%s, 'off')$$, :hook)),
+    (format($$select webhook.enable_endpoint(%s)$$, :hook)),
+    (format($$select webhook.delete_endpoint(%s, 'over')$$, :hook)),
+    ($$select webhook.delete_policy('regress')$$),
+    ($$select webhook.offboard('regress.audit', 'over')$$)) as v (statement);
+
+-- Verbs that this script did not try, or that left no entry.
+select v.name from pg_temp.verb v where not exists (select from webhook.audit_log a where a.verb = v.name);
+-- Calls that left none, or more than one.
+select statement, entries from call where entries <> 1;
+-- Entries of what is no verb.
+select verb from webhook.audit_log where verb not in (select name from pg_temp.verb);
+-- Entries that do not say who and what.
+select verb from webhook.audit_log where actor <> session_user or application is distinct from 'the regress test' or client is not null or at is null;
+select verb, object_kind from webhook.audit_log where object_id is null and object_kind <> 'all';
+-- A verb that leaves a request names it, and one that gives a reason says it.
+select a.verb from webhook.audit_log a join webhook.requests r using (request_id) where a.verb <> r.verb order by 1;
+select count(*) from webhook.requests r where r.requested_at >= now() and not exists (select from webhook.audit_log a where a.request_id = r.request_id);
+select distinct verb from webhook.audit_log where reason is null order by 1;
+-- Neither payload nor token.
+select verb from webhook.audit_log a where a::text ~ 'token|confidential|whsec_';
+select before ->> 'url', after ->> 'url' from webhook.audit_log where verb = 'update_endpoint' order by at;
+select concat_ws(' ', object_kind, verb), replace(before::text, :'hook', '<id>'), regexp_replace(after::text, '"(evt_)?\d[0-9A-Z]{9,}"', '<id>') from webhook.audit_log order by at;
+
+-- Who fails or takes it back leaves nothing.
+savepoint before_pause;
+select webhook.pause('all', null, 'or not') > 0;
+rollback to before_pause;
+select count(*) from webhook.audit_log where reason = 'or not';
+
+-- Who may call a verb cannot write the log.
+create role regress_webhook_operator;
+grant usage on schema webhook to regress_webhook_operator;
+grant execute on function webhook.pause to regress_webhook_operator;
+set local role regress_webhook_operator;
+select webhook.pause('all', null, 'as another role') > 0;
+select pg_temp.failure($$delete from webhook._audit$$);
+select pg_temp.failure($$select * from webhook.audit_log$$);
+select pg_temp.failure($$select webhook._log('pause', 'all', null)$$);
+select pg_temp.failure($$select webhook._emit_reserved('webhook.test', 'acme', '{}')$$);
+reset role;
+select actor = session_user from webhook.audit_log where reason = 'as another role';
+rollback;

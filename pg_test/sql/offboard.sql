@@ -1,0 +1,44 @@
+-- Offboarding a partner: every endpoint, its keys, and what is refused.
+\pset format unaligned
+\pset tuples_only on
+\set SHOW_CONTEXT never
+
+-- Runs a statement and says how it failed: SQLSTATE and message, then detail and hint.
+create function pg_temp.failure(statement text) returns text
+language plpgsql as $$
+declare
+  message text;
+  detail text;
+  hint text;
+begin
+  execute statement;
+  return 'no error';
+exception when others then
+  get stacked diagnostics message = message_text, detail = pg_exception_detail, hint = pg_exception_hint;
+  return concat_ws(E'\n', sqlstate || ' ' || message, nullif(detail, ''), nullif(hint, ''));
+end
+$$;
+
+-- Nothing is committed below: no leader acts on it.
+begin;
+select count(webhook.create_endpoint('leaver', 'https://127.0.0.1/' || n)) from generate_series(1, 3) as n;
+select endpoint_id as stays from webhook.create_endpoint('stayer', 'https://127.0.0.1/') \gset
+select webhook.delete_endpoint(min(endpoint_id), 'earlier') from webhook.endpoints where partner_id = 'leaver';
+select webhook.offboard('leaver', ' contract ended ');
+select state, state_reason, key_ids, count(*) from webhook.endpoints where partner_id = 'leaver' group by 1, 2, 3 order by 2;
+select count(*) from webhook._secret s join webhook._endpoint e using (endpoint_id) where e.partner_id = 'leaver';
+select array_agg(generation order by generation), bool_and(changed_xid = pg_current_xact_id()) from webhook._endpoint where partner_id = 'leaver';
+select state, cardinality(key_ids) from webhook.endpoints where endpoint_id = :stays;
+select verb, object_kind, object_id, partner_id, before, after, reason from webhook.audit_log where verb = 'offboard';
+-- Nothing is left, which is no error.
+select webhook.offboard('leaver', 'to be sure');
+select pg_temp.failure($$select webhook.offboard('nobody', 'x')$$);
+select pg_temp.failure($$select webhook.offboard(null, 'x')$$);
+select pg_temp.failure($$select webhook.offboard('leaver', null)$$);
+select pg_temp.failure($$select webhook.offboard('leaver', '  ')$$);
+rollback;
+
+-- Sessions that cannot write.
+begin read only;
+select pg_temp.failure($$select webhook.offboard('leaver', 'x')$$);
+rollback;
