@@ -13,11 +13,11 @@ as $$
 declare
   refused record;
 begin
-  if policy.name !~ '^[A-Za-z0-9_.-]{1,64}$' then
+  if policy.name !~ '^[A-Za-z0-9_.:-]{1,128}$' then
     raise exception using
       errcode = 'invalid_parameter_value',
       message = format('policy name "%s" is not valid', left(policy.name, 128)),
-      detail = 'A policy name has 1 to 64 characters of A-Z, a-z, 0-9, "_", "." and "-".';
+      detail = 'A policy name has 1 to 128 characters of A-Z, a-z, 0-9, "_", ".", ":" and "-".';
   end if;
   perform webhook._check_schedule(policy.retry_schedule);
   -- NaN is above every number, so it is outside every range.
@@ -89,6 +89,7 @@ set search_path = pg_catalog, webhook, pg_temp
 as $$
 declare
   policy webhook._policy;
+  created boolean := false;
 begin
   perform webhook._check_writable('create a policy');
   perform webhook._check_argument('name', name is null);
@@ -104,21 +105,18 @@ begin
   policy.disable_failures := disable_failures;
   policy.description := nullif(description, '');
   policy := webhook._check_policy(policy);
-  -- Asked first, because the trigger of a restore would make way for the name "default". Two that create the same
-  -- name at the same time: the second waits, and then there is one.
-  if exists (select from webhook._policy p where p.name = create_policy.name) then
-    raise exception using
-      errcode = 'duplicate_object',
-      message = format('policy "%s" already exists', name),
-      hint = 'Use webhook.update_policy.';
+  -- The trigger of a restore would make way for the name "default", which is always there.
+  if name <> 'default' then
+    insert into webhook._policy as p
+      (name, retry_schedule, client_error_attempts, retry_after_max, max_in_flight, rate, burst, max_age, disable_after, disable_failures,
+       description)
+    values
+      (policy.name, policy.retry_schedule, policy.client_error_attempts, policy.retry_after_max, policy.max_in_flight, policy.rate,
+       policy.burst, policy.max_age, policy.disable_after, policy.disable_failures, policy.description)
+    on conflict on constraint _policy_pkey do nothing;
+    created := found;
   end if;
-  insert into webhook._policy as p
-    (name, retry_schedule, client_error_attempts, retry_after_max, max_in_flight, rate, burst, max_age, disable_after, disable_failures, description)
-  values
-    (policy.name, policy.retry_schedule, policy.client_error_attempts, policy.retry_after_max, policy.max_in_flight, policy.rate,
-     policy.burst, policy.max_age, policy.disable_after, policy.disable_failures, policy.description)
-  on conflict on constraint _policy_pkey do nothing;
-  if not found then
+  if not created then
     raise exception using
       errcode = 'duplicate_object',
       message = format('policy "%s" already exists', name),
