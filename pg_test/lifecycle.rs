@@ -21,10 +21,18 @@ fn fast_shutdown_waits_for_hanging_requests_no_longer_than_its_grace() {
         .setting("webhook.request_timeout", "60s")
         .start();
     let receiver = Receiver::http();
-    receiver.script("/hook", vec![Answer::hang()]);
     let (endpoint, events) = {
         let mut shop = Outbox::create(&cluster, "shop");
         let endpoint = shop.endpoint_with("a", &receiver.url("/hook"), ", max_in_flight => 50");
+        // An endpoint begins with one request at a time.
+        shop.run(
+            "select count(webhook.emit('order.warm', 'a', '{}')) from generate_series(1, 200)",
+        );
+        shop.wait_until(
+            "(select count(*) = 200 from webhook.deliveries where state = 'delivered')",
+        );
+        receiver.forget();
+        receiver.script("/hook", vec![Answer::hang()]);
         let events = shop.column(
             "select webhook.emit('order.paid', 'a', to_jsonb(n)) from generate_series(1, 50) n",
         );

@@ -273,7 +273,15 @@ fn each_failure_has_its_category_and_the_schedule_ends_in_a_dead_letter() {
     let event = shop.emit("order.paid", "failures", "{}");
     for ((url, category, phase), endpoint) in table.iter().zip(&endpoints) {
         let delivery = shop.wait_for_state(&event, endpoint, "dead");
-        assert_eq!(delivery.attempts, 3, "{url}");
+        // A failure that shuts the endpoint's window makes the next attempt a probe: it follows the schedule by
+        // time, which may be over after the second.
+        let shuts = ["timeout", "connect_refused", "tls"].contains(category);
+        let most = if shuts { 2..=3 } else { 3..=3 };
+        assert!(
+            most.contains(&delivery.attempts),
+            "{url}: {}",
+            delivery.attempts
+        );
         assert_eq!(delivery.category.as_deref(), Some(*category), "{url}");
         assert_eq!(
             delivery.reason.as_deref(),
@@ -281,7 +289,9 @@ fn each_failure_has_its_category_and_the_schedule_ends_in_a_dead_letter() {
         );
         let attempts = shop.attempts(&event, endpoint);
         let outcomes: Vec<&str> = attempts.iter().map(|attempt| &*attempt.outcome).collect();
-        assert_eq!(outcomes, ["retry", "retry", "dead"], "{url}");
+        let (last, before) = outcomes.split_last().expect("attempts");
+        assert_eq!(*last, "dead", "{url}");
+        assert!(before.iter().all(|outcome| *outcome == "retry"), "{url}");
         for attempt in &attempts {
             assert_eq!(attempt.category.as_deref(), Some(*category), "{url}");
             assert_eq!(

@@ -58,6 +58,41 @@ pub fn breaking_tls(config: Arc<ServerConfig>) -> String {
     })
 }
 
+/// A peer whose first record of TLS is long and comes byte by byte.
+pub fn dripping_handshake() -> String {
+    peer("https", |stream| {
+        // A record of 16 kB (RFC 8446, 5.1): each byte is something, and none of them the last.
+        drip(
+            &stream,
+            &[&[22, 3, 3, 0x40, 0], [2; 1 << 14].as_slice()].concat(),
+        );
+    })
+}
+
+/// A peer that shakes hands, reads a request, and answers in one record that comes byte by byte.
+pub fn dripping_tls(config: Arc<ServerConfig>) -> String {
+    peer("https", move |stream| {
+        let connection = ServerConnection::new(Arc::clone(&config)).expect("a connection");
+        let mut stream = StreamOwned::new(connection, stream);
+        let _ = stream.read(&mut [0; 4096]);
+        let head = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(4096));
+        let _ = stream.conn.writer().write_all(head.as_bytes());
+        let mut record = Vec::new();
+        let _ = stream.conn.write_tls(&mut record);
+        drip(&stream.sock, &record);
+    })
+}
+
+fn drip(mut stream: &TcpStream, bytes: &[u8]) {
+    let _ = stream.set_nodelay(true);
+    for byte in bytes {
+        if stream.write_all(&[*byte]).is_err() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// What a server that knows no TLS after 1.0 answers to whatever it is offered (RFC 2246, 7.4.1.3).
 pub fn hello_of_tls_1_0() -> Vec<u8> {
     let mut hello = vec![3, 1]; // server_version

@@ -91,7 +91,7 @@ select pg_temp.failure($$select webhook.create_policy('empty')$$);
 select pg_temp.failure($$select webhook.create_policy('default')$$);
 select pg_temp.failure($$select webhook.create_policy('')$$);
 select pg_temp.failure($$select webhook.create_policy('two words')$$);
-select pg_temp.failure($$select webhook.create_policy(repeat('x', 65))$$);
+select pg_temp.failure($$select webhook.create_policy(repeat('x', 129))$$);
 select pg_temp.failure($$select webhook.create_policy('p', retry_schedule => 'soon')$$);
 select pg_temp.failure($$select webhook.create_policy('p', retry_schedule => '5s,31d')$$);
 select pg_temp.failure(format($$select webhook.create_policy('p', %s)$$, bad))

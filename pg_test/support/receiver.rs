@@ -27,8 +27,8 @@ mod line;
 
 /// How long a thread may be blind to the end of the receiver.
 const TICK: Duration = Duration::from_millis(50);
-/// A reset may overtake what was sent before it; after so long that has been read.
-const BEFORE_RESET: Duration = Duration::from_millis(200);
+/// After so long a part of an answer has been read; a reset, for one, could overtake it.
+const PART: Duration = Duration::from_millis(200);
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
@@ -302,11 +302,13 @@ fn give(line: &mut Line, answer: Answer, shared: &Shared) -> io::Result<bool> {
             line.flush()?;
             Ok(false)
         }
-        What::Broken(bytes) => {
-            line.write_all(&bytes)?;
-            line.flush()?;
-            pause(BEFORE_RESET, shared);
-            reset(line)
+        What::Parts { parts, reset: cut } => {
+            for part in parts {
+                line.write_all(&part)?;
+                line.flush()?;
+                pause(PART, shared);
+            }
+            if cut { reset(line) } else { Ok(false) }
         }
         What::Repeat {
             first,

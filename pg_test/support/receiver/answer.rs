@@ -27,8 +27,13 @@ pub enum What {
     },
     /// These bytes, whatever they are, and the end of the connection.
     Raw(Vec<u8>),
-    /// These bytes and then, as soon as they have certainly been read, a reset connection.
-    Broken(Vec<u8>),
+    /// These bytes, each part of them when the one before has certainly been read, and the end of the connection.
+    Parts {
+        /// The parts.
+        parts: Vec<Vec<u8>>,
+        /// Whether the end is a reset.
+        reset: bool,
+    },
     /// `first`, and then `again` without an end, `every` so often.
     Repeat {
         /// What is sent once.
@@ -91,7 +96,18 @@ impl Answer {
 
     /// Bytes of the test's own, and a reset connection in the middle of the answer.
     pub fn broken(bytes: impl Into<Vec<u8>>) -> Answer {
-        Self::new(What::Broken(bytes.into()))
+        Self::new(What::Parts {
+            parts: vec![bytes.into()],
+            reset: true,
+        })
+    }
+
+    /// Bytes of the test's own that come one part after the other, then the end of the connection.
+    pub fn parts<const N: usize>(parts: [&str; N]) -> Answer {
+        Self::new(What::Parts {
+            parts: parts.map(|part| part.as_bytes().to_vec()).to_vec(),
+            reset: false,
+        })
     }
 
     /// Bytes of the test's own, the second part of them again and again until the sender leaves.
