@@ -98,7 +98,12 @@ fn every_key_signs_what_is_sent() {
 
 #[test]
 fn a_request_that_is_wrong_on_purpose_is_wrong_in_one_way_only() {
-    for fault in [Fault::Stale, Fault::BadSignature, Fault::Duplicate, Fault::Malformed] {
+    for fault in [
+        Fault::Stale,
+        Fault::BadSignature,
+        Fault::Duplicate,
+        Fault::Malformed,
+    ] {
         let server = Server::answering(OK);
         let job = Job {
             fault: Some(fault),
