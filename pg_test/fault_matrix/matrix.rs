@@ -240,7 +240,7 @@ impl Matrix {
             .collect();
         assert!(
             objections.is_empty(),
-            "{} of {} rows:\n{}",
+            "{} objections to {} rows:\n{}",
             objections.len(),
             rows.len(),
             objections.join("\n")

@@ -107,9 +107,11 @@ impl Sealing {
         }
     }
 
-    /// Whether it still holds: same extension, same node name.
+    /// Whether it still holds: same extension, same owner, same node name.
     pub fn current(&self) -> bool {
-        relation(c"_event") == Some(self.table) && settings::node_name() == self.node_name
+        relation(c"_event") == Some(self.table)
+            && owner() == Some(self.owner)
+            && settings::node_name() == self.node_name
     }
 }
 
