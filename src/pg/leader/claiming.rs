@@ -58,7 +58,12 @@ impl Leader {
                 let claimed = within(outbox::claim(&claims, now), bytes);
                 let drained = advance(&claims, &claimed);
                 let last: Vec<(Queue, (i64, String))> = claimed.iter().map(place).collect();
-                let (claimed, put_off) = one_suspect(claimed, suspected);
+                // What is in memory already is being sent; its row stays as it is.
+                let fresh = claimed
+                    .into_iter()
+                    .filter(|row| !memory.contains(row.pair))
+                    .collect();
+                let (claimed, put_off) = one_suspect(fresh, suspected);
                 if !put_off.is_empty() {
                     let pairs: Vec<Pair> = put_off.iter().map(|row| row.pair).collect();
                     outbox::put_off(&pairs, later);
@@ -75,7 +80,6 @@ impl Leader {
                 let seal_keys = outbox::seal_keys();
                 let pairs: Vec<_> = claimed
                     .iter()
-                    .filter(|row| !memory.contains(row.pair))
                     .map(|row| (row.pair, row.attempt_count + 1))
                     .collect();
                 if !pairs.is_empty() {
@@ -89,7 +93,8 @@ impl Leader {
         for row in put_off.0 {
             self.note_due((row.pair.endpoint, row.class), later);
         }
-        if claimed.iter().any(|row| !self.memory.contains(row.pair)) {
+        if !claimed.is_empty() {
+            self.be_cautious();
             (self.last_n, self.last_batch) = (n, batch);
             self.batches.insert(batch, Batch { n, left: 1 });
             let events: HashMap<EventId, Row> =

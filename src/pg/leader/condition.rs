@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Leader;
 use crate::pg::emit::now_micros;
 use crate::pg::outbox::ConditionRow;
-use crate::rules::adaptive::{AdaptiveWindow, Push};
+use crate::rules::adaptive::{AdaptiveWindow, PROBE_LONGEST, Push};
 use crate::rules::delivery::{Answer, Category, Outcome};
 use crate::rules::health::{Health, News};
 use crate::rules::ids::EndpointId;
@@ -67,6 +67,9 @@ impl Conditions {
 impl Leader {
     /// Reads what the lives before knew.
     pub fn restore_conditions(&mut self, rows: Vec<ConditionRow>) {
+        // A clock that was wrong must not keep an endpoint shut for years.
+        let longest = PROBE_LONGEST.max(self.settings.retry.retry_after_max) * 2;
+        let latest = self.clock.now() + i64::try_from(longest.as_micros()).unwrap_or(0);
         for row in rows {
             let id = EndpointId(row.endpoint);
             let current = self
@@ -75,8 +78,14 @@ impl Leader {
                 .is_some_and(|endpoint| endpoint.generation == row.generation);
             if current {
                 let wait = Duration::from_millis(u64::from(row.probe_wait_ms.unsigned_abs()));
-                self.scheduler
-                    .set_window(id, AdaptiveWindow::restored(row.window, row.probe_at, wait));
+                self.scheduler.set_window(
+                    id,
+                    AdaptiveWindow::restored(
+                        row.window,
+                        row.probe_at.map(|at| at.min(latest)),
+                        wait,
+                    ),
+                );
             }
             self.conditions.known.insert(id, row);
         }
@@ -89,6 +98,8 @@ impl Leader {
         };
         self.conditions.of(id, endpoint.generation);
         self.scheduler.set_window(id, AdaptiveWindow::reopened());
+        // It may have been listed for the time of a probe.
+        self.relist(id);
     }
 
     /// Takes one outcome into account. `counts` = it says something about the endpoint's health.
@@ -265,7 +276,7 @@ impl Leader {
             .changed
             .iter()
             .copied()
-            .take(WRITE_ROWS)
+            .take(if all { usize::MAX } else { WRITE_ROWS })
             .collect();
         for id in ids {
             self.conditions.changed.remove(&id);

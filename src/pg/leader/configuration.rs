@@ -237,6 +237,15 @@ impl Configuration {
             if row.origin != self.origin {
                 continue;
             }
+            let mut row = row;
+            // The leader's own finding may not be written yet.
+            if let Some(known) = self.endpoints.get(&row.id)
+                && known.generation == row.generation
+                && known.state == "disabled"
+            {
+                row.state.clone_from(&known.state);
+                row.state_reason.clone_from(&known.state_reason);
+            }
             let own = match row.state.as_str() {
                 "active" => Standing::Sends,
                 "paused" | "unverified" => Standing::Holds,

@@ -1,6 +1,7 @@
 //! Carrying out what operators set: pauses, resumed event types, narrowed subscriptions, and the order of
 //! subjects. What touches many rows is done a bounded number at a time.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Leader;
@@ -19,7 +20,7 @@ const MAX_SUBJECTS: usize = 50_000;
 /// is read to its end, for only then is it known which event is the first.
 #[derive(Default)]
 pub struct Turns {
-    subjects: Vec<Subject>,
+    subjects: HashSet<Subject>,
     /// Too many to be kept, or a life that does not know them: whatever is held is looked at.
     all: bool,
 }
@@ -28,7 +29,7 @@ impl Turns {
     /// At the beginning of a life.
     pub fn unknown() -> Turns {
         Turns {
-            subjects: Vec::new(),
+            subjects: HashSet::new(),
             all: true,
         }
     }
@@ -37,10 +38,15 @@ impl Turns {
         if self.all {
             return;
         }
-        self.subjects.push(subject);
+        self.subjects.insert(subject);
         if self.subjects.len() > MAX_SUBJECTS {
             *self = Turns::unknown();
         }
+    }
+
+    /// Whether the turn of this subject is still to be decided.
+    pub fn knows(&self, subject: &Subject) -> bool {
+        self.all || self.subjects.contains(subject)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -124,7 +130,8 @@ impl Leader {
                     let held = outbox::held_subjects(&ordered);
                     outbox::release_subjects(&held, at)
                 } else {
-                    outbox::release_subjects(&turns.subjects, at)
+                    let subjects: Vec<Subject> = turns.subjects.iter().cloned().collect();
+                    outbox::release_subjects(&subjects, at)
                 }
             },
         )?;
@@ -171,6 +178,10 @@ impl Leader {
 
     /// What operators set for what waits in the due table, one piece of it at a time.
     pub fn carry_on_control(&mut self) -> Result<(), Trouble> {
+        if self.window.cur.is_none() {
+            // Again, when it failed at the end of the window.
+            self.take_turns()?;
+        }
         self.narrow_queues()?;
         self.release_types()?;
         self.free_orders()

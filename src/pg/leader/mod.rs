@@ -166,6 +166,8 @@ struct Leader {
     behind: HashSet<EndpointId>,
     /// How endpoints fare.
     conditions: Conditions,
+    /// What a pair in doubt is charged with: 1 when the last life did not end in order.
+    deaths: i16,
     /// The one pair in memory that may be what ends the leader.
     suspect: Option<Pair>,
     /// Pairs in memory that somebody settled meanwhile.
@@ -235,6 +237,7 @@ impl Leader {
             last_claim: 0,
             behind: HashSet::new(),
             conditions: Conditions::default(),
+            deaths: 1,
             suspect: None,
             settled: HashMap::new(),
             turns: Turns::default(),
@@ -393,6 +396,11 @@ impl Clock {
             wall: super::emit::now_micros(),
             begun: Instant::now(),
         }
+    }
+
+    /// How old this life is.
+    fn age(&self) -> Duration {
+        self.begun.elapsed()
     }
 
     /// Microseconds since 1970.

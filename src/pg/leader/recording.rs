@@ -1,5 +1,6 @@
 //! From outcomes to rows: verdicts, parking of what is too slow, and the writing of results.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -184,7 +185,9 @@ impl Leader {
     pub fn park_slow(&mut self) {
         let limit = self.settings.first_pass_limit;
         let since = self.clock.now() - i64::try_from(limit.as_micros()).unwrap_or(0);
-        for (_, waiting) in self.scheduler.take_older(since) {
+        let mut touched = HashSet::new();
+        for (id, waiting) in self.scheduler.take_older(since) {
+            touched.insert(id);
             match waiting.due {
                 None => self.park(waiting),
                 // Claimed pairs have their row already; they go on waiting in memory.
@@ -195,6 +198,10 @@ impl Leader {
                     self.clock.now(),
                 ),
             }
+        }
+        // What waits decides whether a queue is looked at: without this it would be forgotten.
+        for id in touched {
+            self.relist(id);
         }
         let slow: Vec<u64> = self
             .flights

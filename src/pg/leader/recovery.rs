@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pgrx::pg_sys;
 
@@ -24,11 +25,24 @@ const FARTHEST: i64 = 31 * 86_400_000_000;
 /// Lives that ended while a pair was in doubt, in a row, after which it is sent alone; one more, and it is
 /// held until somebody looks at it.
 pub const SUSPECT_AFTER: i16 = 3;
+/// The batch that is closed by a life which ends in order.
+pub const ORDERLY: i64 = 0;
+/// For so long a new life has on disk what it is about to send before it sends it: should it end at once,
+/// the next one knows what was in doubt.
+const CAUTION: Duration = Duration::from_secs(10);
 /// Events of a doubtful batch read at a time.
 const CHUNK: i32 = 500;
 const CHUNK_BYTES: i64 = 8 << 20;
 
 impl Leader {
+    /// In a young life: makes sure that what was opened last survives a crash of the server.
+    pub fn be_cautious(&self) {
+        if self.clock.age() < CAUTION {
+            // SAFETY: the main thread, outside any transaction; the end of this process's last commit.
+            unsafe { pg_sys::XLogFlush(pg_sys::XactLastCommitEnd) };
+        }
+    }
+
     /// Takes up where the last life ended.
     pub fn recover(&mut self) -> Result<(), Trouble> {
         let (ledger, configuration, conditions, seal_keys, due) = transaction(
@@ -64,6 +78,10 @@ impl Leader {
             self.note_due((next.endpoint, next.class), next.at.min(latest));
         }
         self.place(&ledger);
+        let orderly = ledger
+            .last()
+            .is_some_and(|row| row.kind == "close" && row.batch == ORDERLY);
+        self.deaths = i16::from(!orderly);
         self.incarnation = ledger.iter().map(|row| row.incarnation).max().unwrap_or(0) + 1;
         self.last_n += 1;
         let (n, incarnation) = (self.last_n, self.incarnation);
@@ -84,28 +102,32 @@ impl Leader {
                 _ => self.resolve_claim(batch)?,
             }
         }
+        // What the last life had begun to release.
+        let (types, endpoints) = transaction(
+            self.owner,
+            false,
+            c"webhook leader: reading what is held",
+            || (outbox::held_types(), outbox::held_endpoints()),
+        )?;
+        self.to_release = types;
+        self.to_free = endpoints;
         // Queues of endpoints that closed while nobody looked.
         let mut closed: Vec<_> = self.due.keys().map(|queue| queue.0).collect();
+        closed.extend(&self.to_free);
         closed.sort_unstable();
         closed.dedup();
         closed.retain(|id| self.closed(*id));
         for id in closed {
             self.close_endpoint(id);
         }
-        // What the last life had begun to release.
-        let (types, endpoints) = transaction(
-            self.owner,
-            false,
-            c"webhook leader: reading what is held",
-            || (outbox::held_types(), outbox::held_for_order()),
-        )?;
-        self.to_release = types;
-        self.to_free = endpoints;
         // Turns that the last life did not come to. In the middle of a window its end is waited for.
         self.turns = Turns::unknown();
         if self.window.cur.is_none() {
             self.take_turns()?;
         }
+        // What is in doubt is counted, whatever ends this life, and however soon.
+        // SAFETY: the main thread, outside any transaction.
+        unsafe { pg_sys::XLogFlush(pg_sys::XactLastCommitEnd) };
         Ok(())
     }
 
@@ -275,7 +297,7 @@ impl Leader {
                     at,
                     Some(row.at),
                 );
-                let deaths = row.deaths.saturating_add(1);
+                let deaths = row.deaths.saturating_add(self.deaths);
                 let quarantined = deaths > SUSPECT_AFTER;
                 if quarantined {
                     self.tell_quarantined(*pair);
@@ -327,7 +349,7 @@ impl Leader {
             next_attempt_at: Some(at),
             hold: 0,
             series_at: Some(at),
-            deaths: 1,
+            deaths: self.deaths,
             subject: None,
             due,
             on_wire: false,
@@ -351,7 +373,7 @@ impl Leader {
             false,
             c"webhook leader: recording lost attempts",
             || {
-                let recorded = outbox::record(&outcomes, incarnation, n, at);
+                let recorded = outbox::record(&outcomes, incarnation, n, at, |_| false);
                 raise(&outcomes.alerts);
                 recorded
             },
@@ -383,7 +405,7 @@ impl Leader {
             self.owner,
             false,
             c"webhook leader: closing a batch",
-            || outbox::record(&outcomes, incarnation, n, 0).n,
+            || outbox::record(&outcomes, incarnation, n, 0, |_| false).n,
         )?;
         Ok(())
     }

@@ -55,7 +55,7 @@ impl Leader {
                     .collect::<Vec<_>>()
             },
         )?;
-        self.requests_waiting = requests.len() == usize::try_from(ROUND).unwrap_or(0);
+        let mut again = requests.len() == usize::try_from(ROUND).unwrap_or(0);
         for (request, pairs, event) in requests {
             // Committed after the window was taken: an event's first pass is still to come, and what was
             // set along with the request is not in force yet.
@@ -64,7 +64,7 @@ impl Leader {
                 !prev.sees(request.xid) || event.as_ref().is_some_and(|event| !prev.sees(event.xid))
             });
             if unread {
-                self.requests_waiting = true;
+                again = true;
                 self.look_soon = true;
                 continue;
             }
@@ -82,6 +82,7 @@ impl Leader {
                 }
             }
         }
+        self.requests_waiting = again;
         Ok(())
     }
 

@@ -253,6 +253,7 @@ impl Leader {
         // Nothing is sent before it is durable: an emitter may have committed asynchronously.
         // SAFETY: the main thread, outside any transaction; returns at once when already on disk.
         unsafe { pg_sys::XLogFlush(self.window.flush) };
+        self.be_cautious();
         self.window.after = to;
         (self.last_n, self.last_batch, self.position_n) = (n, batch, n);
         self.last_pos = pos + i64::try_from(sound.len()).unwrap_or(0);

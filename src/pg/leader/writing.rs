@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use pgrx::prelude::*;
 
 use super::Leader;
+use super::recovery::ORDERLY;
 use super::telling::raise;
 use super::transaction::{Trouble, transaction};
 use crate::pg::outbox::{self, Change, Outcomes};
@@ -56,8 +57,10 @@ impl Leader {
         // Batches of rows that could not be stored stay open, and in the ledger: the next life takes
         // them up again.
         for batch in failed {
-            let n = self.batches.get(&batch).map_or(0, |open| open.n);
-            self.stuck.insert(batch, n);
+            if batch != 0 {
+                let n = self.batches.get(&batch).map_or(0, |open| open.n);
+                self.stuck.insert(batch, n);
+            }
         }
         let mut rest = Outcomes {
             changes: Vec::new(),
@@ -75,6 +78,8 @@ impl Leader {
     fn write_once(&mut self, outcomes: &Outcomes) -> Result<(), Trouble> {
         let (incarnation, n) = (self.incarnation, self.last_n);
         let at = self.stamp(self.clock.now());
+        // In the middle of a window the first event of a subject may still be unread.
+        let turns = self.window.cur.is_some().then_some(&self.turns);
         let recorded = transaction(
             self.owner,
             false,
@@ -83,7 +88,9 @@ impl Leader {
                 if outbox::highest_incarnation() != incarnation {
                     error!("another webhook leader has taken over");
                 }
-                let recorded = outbox::record(outcomes, incarnation, n, at);
+                let recorded = outbox::record(outcomes, incarnation, n, at, |subject| {
+                    turns.is_some_and(|turns| turns.knows(subject))
+                });
                 raise(&outcomes.alerts);
                 recorded
             },
@@ -195,7 +202,7 @@ impl Leader {
         for (_, waiting) in self.scheduler.take_older(last) {
             if waiting.due.is_none() {
                 self.park(waiting);
-            } else {
+            } else if let Some(waiting) = self.not_settled(waiting) {
                 self.settle(waiting.batch);
             }
         }
@@ -209,6 +216,10 @@ impl Leader {
         if !on_wire.is_empty() {
             self.park_on_wire(&on_wire);
         }
+        self.collect_conditions(true);
+        // The mark of an end in order: what is on the wire is in doubt, but ended nobody.
+        self.outcomes.closed.push(ORDERLY);
+        self.unwritten_since.get_or_insert_with(Instant::now);
         while self.unwritten_since.is_some() {
             match self.write() {
                 Ok(()) => {}

@@ -86,7 +86,7 @@ pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
                 id: EndpointId(row.get::<i64>(1).ok().flatten()?),
                 partner_id: text(2)?,
                 url: text(3)?,
-                event_types: row.get::<Vec<String>>(4).ok().flatten()?,
+                event_types: texts(&row, 4)?,
                 test: row.get::<bool>(5).ok().flatten()?,
                 state: text(6)?,
                 state_reason: text(7),
@@ -178,4 +178,11 @@ pub fn since(prev: &Snapshot) -> (String, String) {
         .collect::<Vec<_>>()
         .join(",");
     (prev.xmax().to_string(), format!("{{{running}}}"))
+}
+
+/// An array of texts; elements that are null, which only a hand in the tables can have written, are left
+/// out.
+fn texts(row: &pgrx::spi::SpiHeapTupleData<'_>, column: usize) -> Option<Vec<String>> {
+    let texts = row.get::<Vec<Option<String>>>(column).ok().flatten()?;
+    Some(texts.into_iter().flatten().collect())
 }

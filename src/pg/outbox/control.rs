@@ -144,12 +144,9 @@ statement!(
 );
 
 statement!(
-    HELD_ORDER,
-    [i32],
-    "select distinct d.endpoint_id
-       from webhook._due as d
-      where d.hold <> 0
-        and (d.hold & $1) <> 0"
+    HELD_ENDPOINTS,
+    [],
+    "select distinct d.endpoint_id from webhook._due as d where d.hold <> 0"
 );
 
 /// Event types of pairs that are held because their type is, or was, paused; read once per life.
@@ -160,9 +157,9 @@ pub fn held_types() -> Vec<String> {
     })
 }
 
-/// Endpoints that have pairs held for order; read once per life.
-pub fn held_for_order() -> Vec<EndpointId> {
-    select(&HELD_ORDER, &[hold::ORDER.into()], |rows| {
+/// Endpoints that have held pairs; read once per life.
+pub fn held_endpoints() -> Vec<EndpointId> {
+    select(&HELD_ENDPOINTS, &[], |rows| {
         rows.filter_map(|row| row.get::<i64>(1).ok().flatten().map(EndpointId))
             .collect()
     })

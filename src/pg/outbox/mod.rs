@@ -32,7 +32,7 @@ pub use change::{Attempted, Change, Excerpt, Outcomes, hold};
 pub use conditions::{ConditionRow, conditions};
 pub use configuration::{EndpointRow, changed_endpoints, changed_event_types};
 pub use control::{
-    PauseRow, Queued, Walk, changed_pauses, changed_policies, held_for_order, held_types, queued,
+    PauseRow, Queued, Walk, changed_pauses, changed_policies, held_endpoints, held_types, queued,
     release_type,
 };
 pub use due::{

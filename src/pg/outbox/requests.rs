@@ -111,8 +111,16 @@ pub fn pending_requests(origin: i64, limit: i32) -> Vec<Request> {
     select(&PENDING, &[origin.into(), limit.into()], |rows| {
         rows.filter_map(|row| {
             let text = |index: usize| row.get::<String>(index).ok().flatten();
-            let events = row.get::<Vec<String>>(9).ok().flatten().unwrap_or_default();
-            let endpoints = row.get::<Vec<i64>>(10).ok().flatten().unwrap_or_default();
+            let events = row
+                .get::<Vec<Option<String>>>(9)
+                .ok()
+                .flatten()
+                .unwrap_or_default();
+            let endpoints = row
+                .get::<Vec<Option<i64>>>(10)
+                .ok()
+                .flatten()
+                .unwrap_or_default();
             Some(Request {
                 id: row.get::<i64>(1).ok().flatten()?,
                 verb: row.get::<String>(2).ok().flatten()?,
@@ -125,8 +133,8 @@ pub fn pending_requests(origin: i64, limit: i32) -> Vec<Request> {
                     .zip(endpoints)
                     .filter_map(|(event, endpoint)| {
                         Some(Pair {
-                            event: event.parse().ok()?,
-                            endpoint: EndpointId(endpoint),
+                            event: event.as_ref()?.parse().ok()?,
+                            endpoint: EndpointId(endpoint?),
                         })
                     })
                     .collect(),

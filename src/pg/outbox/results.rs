@@ -97,7 +97,14 @@ pub struct Recorded {
 }
 
 /// Writes everything; ledger rows take the numbers after `n`, new stamps of the due table are `at`.
-pub fn record(outcomes: &Outcomes, incarnation: i64, mut n: i64, at: i64) -> Recorded {
+/// `waits` tells of subjects whose turn is not decided yet.
+pub fn record(
+    outcomes: &Outcomes,
+    incarnation: i64,
+    mut n: i64,
+    at: i64,
+    waits: impl Fn(&Subject) -> bool,
+) -> Recorded {
     let changes = &outcomes.changes;
     let of = |pick: fn(&Change) -> bool| -> Vec<&Change> {
         changes.iter().filter(|change| pick(change)).collect()
@@ -129,6 +136,7 @@ pub fn record(outcomes: &Outcomes, incarnation: i64, mut n: i64, at: i64) -> Rec
         .iter()
         .filter(|change| change.next_attempt_at.is_none())
         .filter_map(|change| Some((change.pair.endpoint, change.subject.clone()?)))
+        .filter(|subject| !waits(subject))
         .collect();
     let released = release_subjects(&settled, at);
     for (batch, pairs) in &outcomes.claims {

@@ -69,12 +69,20 @@ pub fn ledger() -> Vec<Position> {
                 )
             };
             let events = row
-                .get::<Vec<String>>(11)
+                .get::<Vec<Option<String>>>(11)
                 .ok()
                 .flatten()
                 .unwrap_or_default();
-            let endpoints = row.get::<Vec<i64>>(12).ok().flatten().unwrap_or_default();
-            let attempts = row.get::<Vec<i32>>(13).ok().flatten().unwrap_or_default();
+            let endpoints = row
+                .get::<Vec<Option<i64>>>(12)
+                .ok()
+                .flatten()
+                .unwrap_or_default();
+            let attempts = row
+                .get::<Vec<Option<i32>>>(13)
+                .ok()
+                .flatten()
+                .unwrap_or_default();
             Some(Position {
                 n: row.get::<i64>(1).ok().flatten()?,
                 incarnation: row.get::<i64>(2).ok().flatten()?,
@@ -90,9 +98,9 @@ pub fn ledger() -> Vec<Position> {
                     .zip(endpoints)
                     .zip(attempts)
                     .filter_map(|((event, endpoint), attempt)| {
-                        let event: EventId = event.parse().ok()?;
-                        let endpoint = EndpointId(endpoint);
-                        Some((Pair { event, endpoint }, attempt))
+                        let event: EventId = event.as_ref()?.parse().ok()?;
+                        let endpoint = EndpointId(endpoint?);
+                        Some((Pair { event, endpoint }, attempt?))
                     })
                     .collect(),
             })
