@@ -22,9 +22,14 @@ static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
 fn events_of_an_endpoint_that_opens_again_wait_for_its_old_queue_to_be_cancelled() {
     let mut shop = Outbox::join(&CLUSTER, "shop");
     let receiver = Receiver::http();
+    let endpoint = shop.endpoint_with("reopened", &receiver.url("/hook"), ", max_in_flight => 64");
+    // An endpoint begins with one request at a time.
+    shop.run("select count(webhook.emit('e.warm', 'reopened', '{}')) from generate_series(1, 200)");
+    shop.wait_until(
+        "(select count(*) = 200 from webhook.deliveries where partner_id = 'reopened' and state = 'delivered')",
+    );
     // A failure that does not shut the endpoint's window.
     receiver.behave("/hook", |_| Answer::status(500));
-    let endpoint = shop.endpoint_with("reopened", &receiver.url("/hook"), ", max_in_flight => 64");
     // More than is cancelled in one transaction.
     shop.run("select count(webhook.emit('e.old', 'reopened', '{}')) from generate_series(1, 5000)");
     shop.wait_until(

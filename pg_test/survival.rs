@@ -1,19 +1,16 @@
 //! What the leader survives and what it does not let others suffer from: rows that nobody should have written, results
 //! that cannot be stored, an owner that is dropped, and an event that ends the process whenever it is sent.
 
-use std::{
-    sync::LazyLock,
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::{sync::LazyLock, thread::sleep, time::Duration};
 
-use nix::sys::signal::Signal;
 use webhook_outbox_test::{
     cluster::Cluster,
-    outbox::{Endpoint, Outbox, PATIENCE, quoted},
-    receiver::{Answer, Receiver, Request},
-    wait::{wait_for, wait_until},
+    outbox::{Endpoint, Outbox, quoted},
+    receiver::{Answer, Receiver},
 };
+
+#[path = "survival/poison.rs"]
+mod poison;
 
 /// Long enough for what should not happen.
 const A_WHILE: Duration = Duration::from_secs(2);
@@ -28,69 +25,81 @@ static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
         .start()
 });
 
-/// A server of its own for the event that ends the process: all sessions end with it.
-static MORTAL: LazyLock<Cluster> = LazyLock::new(|| {
-    let cluster = Cluster::plan()
-        .setting("webhook.retry_schedule", "1h")
-        .start();
-    Outbox::create(&cluster, "shop");
-    cluster
-});
-
 #[test]
 fn a_row_that_nobody_should_have_written_stops_nothing() {
     let mut shop = Outbox::create(&CLUSTER, "rows");
     let receiver = Receiver::http();
     let endpoint = shop.endpoint("sound", &receiver.url("/sound"));
-    let odd = shop.endpoint("odd", &receiver.url("/odd"));
     let known = shop.emit("order.paid", "sound", "{}");
     shop.wait_for_state(&known, &endpoint, "delivered");
-    let life = "(pid, incarnation, restarts)::text from webhook.stat_worker";
-    let before = shop.text(&format!("select {life}"));
-    let emit = "webhook.emit('order.paid', 'odd', '{}')";
-    let of_odd = format!(
-        "changed_xid = pg_current_xact_id() where endpoint_id = {}",
-        odd.id
-    );
-    let (id, request) = (odd.id, "select webhook._new_id(), ");
-    let due = "insert into webhook._due (endpoint_id, event_id, next_attempt_at, attempt_count, series_start, class)";
-    let asked = "insert into webhook._request (request_id, verb, origin, event_ids, endpoint_ids)";
-    let bad_rows = [
-        format!("update webhook._event set event_id = 'evt_?' where event_id = {emit}"),
-        format!("update webhook._event set partner_id = '' where event_id = {emit}"),
-        format!("update webhook._event set body = 'no JSON' where event_id = {emit}"),
-        format!("update webhook._endpoint set url = 'no URL', {of_odd}; select {emit}"),
+    let life = "select (pid, incarnation, restarts)::text from webhook.stat_worker";
+    let before = shop.text(life);
+
+    let mut changes = Vec::new();
+    for change in ["event_id = 'evt_?'", "partner_id = ''", "body = 'no JSON'"] {
+        changes.push(format!(
+            "select set_config('test.event', webhook.emit('order.paid', 'odd', '{{}}'), true);
+             update webhook._event set {change} where event_id = current_setting('test.event')"
+        ));
+    }
+    for (partner, change) in [
+        ("url", "url = 'no URL'"),
+        ("types", r#"event_types = '{**,"",a..b}'"#),
+        ("policy", "policy = 'nobody''s'"),
+        ("keys", "description = 'its keys are gone'"),
+    ] {
+        let path = format!("/{partner}");
+        let id = shop.endpoint(partner, &receiver.url(&path)).id;
+        changes.push(format!(
+            "update webhook._endpoint set {change}, changed_xid = pg_current_xact_id() where endpoint_id = {id};
+             delete from webhook._secret where endpoint_id = {id} and '{partner}' = 'keys';
+             select webhook.emit('order.paid', '{partner}', '{{}}')"
+        ));
+    }
+    for values in [
+        format!("{}, 'evt_?', now(), 0, 0, 1", endpoint.id),
+        format!("0, '{known}', now(), -1, 99, 7"),
         format!(
-            "update webhook._endpoint set event_types = '{{**,\"\",a..b}}', {of_odd}; select {emit}"
+            "{}, 'evt_01ARZ3NDEKTSV4RRFFQ69G5FAV', '-infinity', 0, 0, 1",
+            endpoint.id
         ),
-        format!("update webhook._endpoint set policy = 'nobody''s', {of_odd}; select {emit}"),
-        format!("delete from webhook._secret where endpoint_id = {id}; select {emit}"),
-        format!("{due} values ({id}, 'evt_?', now(), 0, 0, 1)"),
-        format!("{due} values (0, '{known}', now(), -1, 99, 7)"),
-        format!("{due} values ({id}, 'evt_01ARZ3NDEKTSV4RRFFQ69G5FAV', '-infinity', 0, 0, 1)"),
-        format!("{asked} {request} 'retry', webhook._origin(), '{{evt_?}}', '{{{id}}}'"),
-        format!("{asked} {request} 'skip', webhook._origin(), '{{{known},null}}', '{{0,null}}'"),
-        format!("{asked} {request} 'close', webhook._origin(), null, null"),
-        format!("{asked} {request} 'replay', webhook._origin(), null, null"),
-        format!("{asked} {request} 'pause', webhook._origin(), null, null"),
-    ];
-    for bad_row in &bad_rows {
-        let written = shop.sql.batch_execute(&format!("begin; {bad_row}; commit"));
+    ] {
+        changes.push(format!(
+            "insert into webhook._due (endpoint_id, event_id, next_attempt_at, attempt_count, series_start, class)
+             values ({values})"
+        ));
+    }
+    for values in [
+        format!("'retry', '{{evt_?}}', '{{{}}}'", endpoint.id),
+        format!("'skip', '{{{known},null}}', '{{0,null}}'"),
+        "'close', null, null".to_owned(),
+        "'replay', null, null".to_owned(),
+        "'pause', null, null".to_owned(),
+    ] {
+        changes.push(format!(
+            "insert into webhook._request (request_id, origin, verb, event_ids, endpoint_ids)
+             values (webhook._new_id(), webhook._origin(), {values})"
+        ));
+    }
+    for change in &changes {
         // A constraint that refuses it is as good.
+        let written = shop.sql.batch_execute(&format!("begin; {change}; commit"));
         if written.is_err() {
             shop.run("rollback");
         }
         let event = shop.emit("order.paid", "sound", "{}");
         shop.wait_for_state(&event, &endpoint, "delivered");
+        assert_eq!(shop.text(life), before, "{change}");
     }
     sleep(A_WHILE);
-    assert_eq!(shop.text(&format!("select {life}")), before);
+    assert_eq!(shop.text(life), before);
     let event = shop.emit("order.paid", "sound", "{}");
     shop.wait_for_state(&event, &endpoint, "delivered");
-    assert_eq!(receiver.requests_for("/sound").len(), bad_rows.len() + 2);
-    // None of the odd ones was to be sent, except with what it does not depend on.
-    let sent = receiver.requests_for("/odd").len();
-    assert!(sent <= 1, "{sent} requests");
+    let sent = ["/sound", "/url", "/types", "/policy", "/keys"]
+        .map(|path| receiver.requests_for(path).len());
+    // A policy that is gone is the default one.
+    assert_eq!(sent, [changes.len() + 2, 0, 0, 1, 0]);
+    assert_eq!(receiver.count(), sent.iter().sum::<usize>());
 }
 
 #[test]
@@ -239,108 +248,6 @@ fn the_owner_of_the_extension_can_be_dropped_while_the_leader_runs() {
     );
 }
 
-#[test]
-fn an_event_that_ends_the_process_is_held_after_four_deaths_and_all_others_are_delivered() {
-    const OTHERS: usize = 20;
-    /// How long the others are on the wire.
-    const DELAY: Duration = Duration::from_millis(100);
-    let receiver = Receiver::http();
-    receiver.behave("/deadly", |request| match is_poison(request) {
-        true => {
-            kill_leader();
-            Answer::close()
-        }
-        false => Answer::status(200).after(DELAY),
-    });
-    receiver.behave("/other", |_| Answer::status(200).after(DELAY));
-    let (deadly, other) = {
-        let mut shop = Outbox::join(&MORTAL, "shop");
-        (
-            shop.endpoint("a", &receiver.url("/deadly")),
-            shop.endpoint("a", &receiver.url("/other")),
-        )
-    };
-    let statement = format!(
-        "select webhook.emit('order.paid', 'a', jsonb_build_object('poison', n = {0}))
-           from generate_series(0, {OTHERS}) n order by n",
-        OTHERS / 2
-    );
-    let events = Outbox::join(&MORTAL, "shop").column(&statement);
-    let poison = &events[OTHERS / 2];
-
-    // Every death ends all sessions, so that each look needs a new one.
-    let held = format!(
-        "held_by = '{{quarantine}}' and state = 'retrying' and next_attempt_at is null and attempt_count = 4
-           from webhook.deliveries where event_id = '{poison}' and endpoint_id = {}",
-        deadly.id
-    );
-    wait_for("the event is held", PATIENCE * 2, || look(&held));
-    let delivered = format!(
-        "count(*) = {} from webhook.deliveries where state = 'delivered'",
-        2 * OTHERS + 1
-    );
-    wait_for("everything else is delivered", PATIENCE * 2, || {
-        look(&delivered)
-    });
-
-    let deaths = of_poison(&receiver);
-    assert_eq!(deaths.len(), 4);
-    for (n, request) in deaths.iter().enumerate() {
-        assert_eq!(
-            request.header("webhook-attempt"),
-            Some(&*(n + 1).to_string())
-        );
-    }
-    // The last time it was sent, no other one that might have been to blame was on the wire.
-    let last = deaths[3].at;
-    let beside = receiver.requests().into_iter().filter(|request| {
-        let attempt: usize = request
-            .header("webhook-attempt")
-            .and_then(|number| number.parse().ok())
-            .expect("a number");
-        !(is_poison(request) && request.target == "/deadly")
-            && attempt > 3
-            && request.at <= last
-            && last.duration_since(request.at) < DELAY
-    });
-    assert_eq!(beside.count(), 0);
-
-    let mut shop = Outbox::join(&MORTAL, "shop");
-    shop.wait_for_worker("running");
-    let alerts = shop.rows(&format!(
-        "select kind, partner_id from webhook.alerts where event_id = '{poison}' and endpoint_id = {}",
-        deadly.id
-    ));
-    let alert = ["delivery.quarantined", "a"].map(|text| Some(text.to_owned()));
-    assert_eq!(alerts, [alert.to_vec()]);
-    assert_eq!(shop.number("select count(*) from webhook.alerts"), 1);
-    // It stays held, and holds nobody up.
-    let next = shop.emit("order.paid", "a", "{}");
-    shop.wait_for_state(&next, &deadly, "delivered");
-    shop.wait_for_state(&next, &other, "delivered");
-    sleep(A_WHILE);
-    assert_eq!(of_poison(&receiver).len(), 4);
-
-    receiver.behave("/deadly", |_| Answer::status(200));
-    let delivery = shop.delivery(poison, &deadly).expect("its row");
-    let reason = quoted("the receiver was mended");
-    shop.have_done(&format!("retry('{}', {reason})", delivery.id));
-    let delivery = shop.wait_for_state(poison, &deadly, "delivered");
-    assert_eq!(delivery.attempts, 5);
-    assert!(shop.is(&format!(
-        "held_by is null from webhook.deliveries where delivery_id = '{}'",
-        delivery.id
-    )));
-    let attempts = shop.attempts(poison, &deadly);
-    assert!(
-        attempts[..4]
-            .iter()
-            .all(|attempt| attempt.category.as_deref() == Some("lost")),
-        "{attempts:?}"
-    );
-    assert_eq!(attempts[4].status, Some(200));
-}
-
 /// Waits until the last error of the leader speaks of a constraint.
 #[track_caller]
 fn assert_last_error(shop: &mut Outbox, constraint: &str) {
@@ -348,41 +255,4 @@ fn assert_last_error(shop: &mut Outbox, constraint: &str) {
         "(select last_error ~ {} from webhook.stat_worker)",
         quoted(constraint)
     ));
-}
-
-fn is_poison(request: &Request) -> bool {
-    request.text().contains(r#""poison": true"#)
-}
-
-/// The requests that ended the process.
-fn of_poison(receiver: &Receiver) -> Vec<Request> {
-    let mut requests = receiver.requests_for("/deadly");
-    requests.retain(is_poison);
-    requests
-}
-
-/// Ends the leader as a fault in it would, and waits until it is gone.
-fn kill_leader() {
-    let query = "select pid from pg_stat_activity
-                  where backend_type = 'webhook_outbox leader' and datname = 'shop'";
-    let pid = wait_until("there is a leader", PATIENCE, || {
-        let mut sql = MORTAL.try_connect("shop").ok()?;
-        let pid: i32 = sql.query_opt(query, &[]).ok()??.get(0);
-        Some(pid)
-    });
-    MORTAL.signal(pid, Signal::SIGKILL);
-    let end = Instant::now() + PATIENCE;
-    // A panic here would end only the thread of the receiver.
-    while MORTAL.has_process(pid) && Instant::now() < end {
-        sleep(Duration::from_millis(1));
-    }
-}
-
-/// Whether a condition holds; no when the server is just coming back.
-fn look(condition: &str) -> bool {
-    let Ok(mut sql) = MORTAL.try_connect("shop") else {
-        return false;
-    };
-    sql.query_one(&format!("select {condition}"), &[])
-        .is_ok_and(|row| row.get::<_, Option<bool>>(0) == Some(true))
 }

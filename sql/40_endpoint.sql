@@ -199,7 +199,7 @@ create function webhook._save_endpoint(
   verb text,                        -- function that was called
   reason text default null,         -- why, in the user's words
   request_id bigint default null,   -- the request that goes with the change
-  void boolean default false        -- the leader's findings are void, although neither URL nor state changed
+  void boolean default false        -- the verb is about the state: it sets it, and the leader's findings are void
 ) returns void
 language plpgsql volatile parallel unsafe
 set search_path = pg_catalog, webhook, pg_temp
@@ -207,15 +207,22 @@ as $$
 declare
   former webhook._endpoint;
 begin
-  -- The row is locked, so this is the one that _take_endpoint returned.
+  -- The row is locked, so this is the one that _take_endpoint read.
   select e.*
     into former
     from webhook._endpoint e
    where e.endpoint_id = endpoint.endpoint_id;
-  select e.state, e.state_reason
-    into former.state, former.state_reason
+  select e.state, e.state_reason, e.state_changed_at
+    into former.state, former.state_reason, former.state_changed_at
     from webhook._effective_endpoint e
    where e.endpoint_id = endpoint.endpoint_id;
+  -- The leader waits for no lock and may have found something since: a new description must not put an endpoint
+  -- back into service that has just been disabled.
+  if not void then
+    endpoint.state := former.state;
+    endpoint.state_reason := former.state_reason;
+    endpoint.state_changed_at := former.state_changed_at;
+  end if;
   update webhook._endpoint e
      set url = endpoint.url,
          event_types = endpoint.event_types,
@@ -228,7 +235,7 @@ begin
          ordered = endpoint.ordered,
          -- How the endpoint has answered is worth keeping: only what makes it another receiver voids it.
          generation = case
-           when void or endpoint.url <> former.url or endpoint.state <> former.state then e.generation + 1
+           when void or endpoint.url <> former.url then e.generation + 1
            else e.generation
          end,
          changed_xid = pg_current_xact_id()

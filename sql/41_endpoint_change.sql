@@ -197,7 +197,7 @@ begin
   if before <> 'disabled' then
     endpoint.state_changed_at := clock_timestamp();
   end if;
-  perform webhook._save_endpoint(endpoint, 'disable_endpoint', reason);
+  perform webhook._save_endpoint(endpoint, 'disable_endpoint', reason, void => true);
   if before <> 'disabled' then
     perform webhook._lifecycle(endpoint, 'disabled', reason);
     perform webhook._alert_about(endpoint, 'endpoint.disabled', 'info', format('The endpoint was disabled by %s: %s', session_user, reason));
@@ -228,7 +228,7 @@ begin
   -- the key ids stay in the evidence.
   delete from webhook._secret s
    where s.endpoint_id = endpoint.endpoint_id;
-  perform webhook._save_endpoint(endpoint, 'delete_endpoint', reason);
+  perform webhook._save_endpoint(endpoint, 'delete_endpoint', reason, void => true);
 end
 $$;
 comment on function webhook.delete_endpoint(bigint, text) is

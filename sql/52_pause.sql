@@ -108,7 +108,7 @@ begin
     endpoint.state_reason := reason;
     endpoint.state_changed_at := clock_timestamp();
     request_id := webhook._ask_pause('pause', scope, target, endpoint.partner_id, reason);
-    perform webhook._save_endpoint(endpoint, 'pause', reason, request_id);
+    perform webhook._save_endpoint(endpoint, 'pause', reason, request_id, void => true);
     return request_id;
   end if;
   -- Waits for another session that pauses or resumes the same, and then sees what it left.
@@ -169,7 +169,7 @@ begin
     endpoint.state_reason := reason;
     endpoint.state_changed_at := clock_timestamp();
     request_id := webhook._ask_pause('resume', scope, target, endpoint.partner_id, reason);
-    perform webhook._save_endpoint(endpoint, 'resume', reason, request_id);
+    perform webhook._save_endpoint(endpoint, 'resume', reason, request_id, void => true);
     return request_id;
   end if;
   -- The row stays and keeps the last pause's reason: the leader finds changes by changed_xid.

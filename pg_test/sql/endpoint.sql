@@ -86,9 +86,9 @@ select kind, severity, partner_id, endpoint_id = :other, replace(regexp_replace(
 
 -- What the leader found out counts for its generation only, and survives a change that is no enabling.
 insert into webhook._endpoint_state (endpoint_id, generation, state, reason, changed_at)
-values (:other, 4, 'disabled', 'an old 410', now());
+values (:other, 5, 'disabled', 'an old 410', now());
 select state, state_reason from webhook.endpoints where endpoint_id = :other;
-update webhook._endpoint_state set generation = 5, reason = 'the receiver answered 410 Gone', changed_at = '2026-01-01 00:00:00+00' where endpoint_id = :other;
+update webhook._endpoint_state set generation = 6, reason = 'the receiver answered 410 Gone', changed_at = '2026-01-01 00:00:00+00' where endpoint_id = :other;
 select state, state_reason from webhook.endpoints where endpoint_id = :other;
 select webhook.update_endpoint(:other, description => 'third');
 select state, state_reason, state_changed_at = '2026-01-01 00:00:00+00' from webhook.endpoints where endpoint_id = :other;
