@@ -142,10 +142,18 @@ fn fill(shop: &mut Outbox, receiver: &Receiver) -> Endpoint {
     receiver.script("/refuses", vec![Answer::status(404).body("who?")]);
     receiver.script("/gone", vec![Answer::status(410)]);
     receiver.script("/hangs", vec![Answer::hang()]);
+    // The policy that CREATE EXTENSION makes is another one here, and none of the pauses concerns what is sent.
+    shop.run(
+        "select webhook.update_policy('default', disable_failures => 19, description => 'of the shop');
+         select webhook.create_policy('brisk', retry_schedule => '1h,3h', rate => 9.5, burst => 3, max_age => '7 days');
+         select webhook.pause('partner', 'nobody', 'they asked');
+         select webhook.pause('event_type', 'order.lost', 'for now');
+         select webhook.resume('event_type', 'order.lost', 'and on')",
+    );
     let endpoint = shop.endpoint_with(
         "a",
         &receiver.url("/hook"),
-        ", description => E'tab\\there'",
+        ", description => E'tab\\there', policy => 'brisk'",
     );
     let late = shop.endpoint("late", &receiver.url("/late"));
     let down = shop.endpoint("down", &receiver.url("/down"));
@@ -192,6 +200,10 @@ fn fill(shop: &mut Outbox, receiver: &Receiver) -> Endpoint {
     shop.wait_for_state(&cancelled, &closed, "cancelled");
     shop.run(&format!("select webhook.replay('{postponed}')"));
     shop.wait_for_state(&postponed, &late, "delivered");
+    // What the leader knows about endpoints is written some seconds later.
+    shop.wait_until(
+        "(select sum(delivered + failed) from webhook.stat_endpoint) = (select count(*) from webhook.attempts)",
+    );
     fill_a_later_day(shop);
     // One request hangs while the dump is made, and the others wait for it.
     let waiting =

@@ -91,32 +91,48 @@ fn an_open_transaction_that_changes_an_endpoint_stops_nothing() {
     let mut shop = Outbox::join(&CLUSTER, "shop");
     let receiver = Receiver::http();
     receiver.script("/changed", vec![Answer::status(410)]);
+    receiver.script("/moved", vec![Answer::status(410)]);
     let changed = shop.endpoint("admin", &receiver.url("/changed"));
+    let moved = shop.endpoint("admin", &receiver.url("/moved"));
     let other = shop.endpoint("admin", &receiver.url("/other"));
     let mut admin = shop.another();
     admin.run(&format!(
         "begin;
          select webhook.update_endpoint({}, description => 'new');
+         select webhook.update_endpoint({}, url => '{}');
          update webhook._endpoint set description = 'newer';
          lock table webhook._endpoint in exclusive mode",
-        changed.id
+        changed.id,
+        moved.id,
+        receiver.url("/new")
     ));
     let start = Instant::now();
     let event = shop.emit("order.paid", "admin", "{}");
     shop.wait_for_state(&event, &other, "delivered");
-    // Even the finding that it is gone is written meanwhile.
-    shop.wait_for_state(&event, &changed, "dead");
+    // Even the finding that they are gone is written meanwhile.
+    for endpoint in [&changed, &moved] {
+        shop.wait_for_state(&event, endpoint, "dead");
+    }
     assert!(start.elapsed() < AT_ONCE * 3, "{:?}", start.elapsed());
+    for endpoint in [&changed, &moved] {
+        assert_eq!(shop.state(endpoint), "disabled");
+    }
+    admin.run("commit");
+    // A new URL is another receiver: the change came later than the finding, and voids it.
+    shop.wait_until(&format!(
+        "(select state = 'active' and description = 'newer' from webhook.endpoints where endpoint_id = {})",
+        moved.id
+    ));
+    let next = shop.emit("order.paid", "admin", "{}");
+    shop.wait_for_state(&next, &moved, "delivered");
+    assert_eq!(receiver.requests_for("/new").len(), 1);
+    // A description says nothing about whether it is gone: the finding stays.
     assert!(shop.is(&format!(
-        "state = 'disabled' from webhook.endpoints where endpoint_id = {}",
+        "state = 'disabled' and description = 'newer' from webhook.endpoints where endpoint_id = {}",
         changed.id
     )));
-    admin.run("commit");
-    // A description says nothing about whether it is gone: the finding stays.
-    shop.wait_until(&format!(
-        "(select state = 'disabled' and description = 'newer' from webhook.endpoints where endpoint_id = {})",
-        changed.id
-    ));
+    assert_eq!(shop.delivery(&next, &changed), None);
+    assert_eq!(receiver.requests_for("/changed").len(), 1);
 }
 
 #[test]

@@ -112,6 +112,11 @@ fn handshake_of_tls_that_fails_is_told_by_its_cause_and_tried_again() {
             tls("not valid yet"),
         ),
         (
+            "a certificate of ours is demanded",
+            Receiver::https(authority.demanding_receiver(&["127.0.0.1"])),
+            tls(""),
+        ),
+        (
             "old and good",
             Receiver::https(authority.old_receiver(&["127.0.0.1"])),
             Expected::delivered(200),
