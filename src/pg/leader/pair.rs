@@ -39,11 +39,7 @@ impl Message {
             traceparent: event.traceparent.clone(),
             class,
             kind: event.kind.clone(),
-            subject: event
-                .subject_type
-                .as_ref()
-                .zip(event.subject_id.as_ref())
-                .map(|(kind, id)| Arc::from(format!("{kind}:{id}"))),
+            subject: subject_of(event),
             fault,
         })
     }
@@ -53,6 +49,12 @@ impl Message {
     pub fn counts(&self) -> bool {
         self.kind != TEST && !self.kind.starts_with(LIFECYCLE)
     }
+}
+
+/// Kind and identity of an event's subject, joined: what `_due.subject_key` holds.
+pub fn subject_of(event: &Event) -> Option<Arc<str>> {
+    let (kind, id) = event.subject_type.as_ref().zip(event.subject_id.as_ref())?;
+    Some(Arc::from(format!("{kind}:{id}")))
 }
 
 /// The kind of a test, from the payload that `send_test` wrote.

@@ -12,6 +12,7 @@ use pgrx::pg_sys;
 
 use super::Leader;
 use super::control::Turns;
+use super::pair::subject_of;
 use super::telling::raise;
 use super::transaction::{Trouble, transaction};
 use super::window::Window;
@@ -193,12 +194,7 @@ impl Leader {
                 .filter(|row| !row.expunged && self.sealed(row));
             for row in sound {
                 let class = self.configuration.class(&row.event.kind);
-                let message = row
-                    .event
-                    .subject_type
-                    .as_ref()
-                    .zip(row.event.subject_id.as_ref());
-                let subject = message.map(|(kind, id)| Arc::from(format!("{kind}:{id}")));
+                let subject = subject_of(&row.event);
                 for endpoint in self.configuration.matches_any(&row.event, row.xid) {
                     let event = row.event.id;
                     let pair = Pair { event, endpoint };
