@@ -32,7 +32,7 @@ fn main() {
     let receiver = Receiver::http();
     database
         .execute(
-            "select webhook.create_endpoint('bench', $1)",
+            "select webhook.create_endpoint('bench', $1, verify => 'none')",
             &[&receiver.url("/worker")],
         )
         .expect("the endpoint is accepted");

@@ -26,7 +26,7 @@ fn main() {
         .expect("the extension is installed");
     database
         .execute(
-            "select webhook.create_endpoint('bench', $1)",
+            "select webhook.create_endpoint('bench', $1, verify => 'none')",
             &[&receiver.url("/worker")],
         )
         .expect("the endpoint is accepted");

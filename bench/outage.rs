@@ -59,7 +59,7 @@ fn main() {
         Answer::status(200).after(SERVICE[usize::from(later)])
     });
     sql.execute(
-        "select webhook.create_endpoint('bench', $1)",
+        "select webhook.create_endpoint('bench', $1, verify => 'none')",
         &[&receiver.url("/hook")],
     )
     .expect("the endpoint is accepted");

@@ -61,7 +61,7 @@ fn every_verb_leaves_one_row_with_who_what_and_why_and_no_secret() {
         ),
         (
             "create_endpoint",
-            format!("create_endpoint('audited', '{url}')"),
+            format!("create_endpoint('audited', '{url}', verify => 'none')"),
             "",
         ),
         (

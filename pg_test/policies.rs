@@ -238,7 +238,7 @@ fn a_policy_that_makes_no_sense_is_refused_and_one_in_use_stays() {
         ("delete_policy('kept')".to_owned(), "55000"),
         ("delete_policy('default')".to_owned(), "55000"),
         (
-            format!("create_endpoint('kept', '{url}', policy => 'nowhere')"),
+            format!("create_endpoint('kept', '{url}', policy => 'nowhere', verify => 'none')"),
             "42704",
         ),
         (

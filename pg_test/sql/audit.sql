@@ -47,7 +47,7 @@ begin
   return entries;
 end
 $$;
-select endpoint_id as hook from webhook.create_endpoint('regress.audit', 'https://127.0.0.1/token-1?key=token-2') \gset
+select endpoint_id as hook from webhook.create_endpoint('regress.audit', 'https://127.0.0.1/token-1?key=token-2', verify => 'none') \gset
 select webhook.emit('order.paid', 'regress.audit', '{"card": "confidential"}') as event \gset
 insert into webhook._delivery (endpoint_id, event_id, state, attempt_count, series_start, revision) values (:hook, :'event', 'dead', 1, 0, 1);
 select webhook._delivery_id(:'event', :hook) as dead \gset
@@ -59,7 +59,7 @@ select sum(pg_temp.act(statement)), count(*)
     ($$select webhook.update_policy('regress', rate => 2)$$),
     ($$select webhook.create_event_type('regress.made')$$),
     ($$select webhook.update_event_type('regress.made', 0)$$),
-    ($$select webhook.create_endpoint('regress.audit', 'https://127.0.0.1/token-3')$$),
+    ($$select webhook.create_endpoint('regress.audit', 'https://127.0.0.1/token-3', verify => 'none')$$),
     (format($$select webhook.update_endpoint(%s, url => 'https://127.0.0.2/token-4', policy => 'regress')$$, :hook)),
     (format($$select webhook.update_endpoint(%s)$$, :hook)),
     (format($$select webhook.pause('endpoint', '%s', 'wait')$$, :hook)),

@@ -22,7 +22,7 @@ $$;
 
 -- Nothing is committed below: no leader acts on it.
 begin;
-select * from webhook.create_endpoint('acme', 'https://127.0.0.1/in', description => 'first') \gset
+select * from webhook.create_endpoint('acme', 'https://127.0.0.1/in', description => 'first', verify => 'none') \gset
 select :'secret' ~ '^whsec_[A-Za-z0-9+/]{43}=$', :endpoint_id > 0;
 select partner_id, url, event_types, test, state, state_reason, verify, description, max_in_flight, array_length(key_ids, 1), format, revision, inert, created_by = session_user
   from webhook.endpoints where endpoint_id = :endpoint_id;
@@ -35,7 +35,7 @@ select webhook._secret_text(secret) = :'secret', length(secret), valid_until fro
 -- Options; duplicates are dropped, the order of first mention stays.
 select endpoint_id as other from webhook.create_endpoint(
   'acme', 'https://127.0.0.1:8443/in?x=1', '{customer.*,balance.low,customer.*,api_key.created,balance.low}',
-  test => true, max_in_flight => 2) \gset
+  test => true, max_in_flight => 2, verify => 'none') \gset
 select event_types, test, max_in_flight from webhook.endpoints where endpoint_id = :other;
 select count(distinct secret) from webhook._secret where endpoint_id in (:endpoint_id, :other);
 
@@ -57,7 +57,7 @@ select webhook.update_endpoint(:other, description => 'as it was');
 select policy, ordered from webhook.endpoints where endpoint_id = :other;
 select webhook.update_endpoint(:other, policy => '', ordered => false, description => '');
 select policy, ordered from webhook.endpoints where endpoint_id = :other;
-select endpoint_id as strict from webhook.create_endpoint('acme', 'https://127.0.0.1/o', policy => 'gentle', ordered => true) \gset
+select endpoint_id as strict from webhook.create_endpoint('acme', 'https://127.0.0.1/o', policy => 'gentle', ordered => true, verify => 'none') \gset
 select policy, ordered from webhook.endpoints where endpoint_id = :strict;
 -- The policy "default" by its name is the same as none.
 select webhook.update_endpoint(:strict, policy => 'default');
@@ -111,34 +111,34 @@ select replace(pg_temp.failure(format($$select webhook.enable_endpoint(%s)$$, :e
 rollback;
 
 -- NULL where it makes no sense.
-select pg_temp.failure($$select webhook.create_endpoint(null, 'https://127.0.0.1/')$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', null)$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', null)$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{a.b,null}')$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', test => null)$$);
+select pg_temp.failure($$select webhook.create_endpoint(null, 'https://127.0.0.1/', verify => 'none')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', null, verify => 'none')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', null, verify => 'none')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{a.b,null}', verify => 'none')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', test => null, verify => 'none')$$);
 select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', verify => null)$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', ordered => null)$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', ordered => null, verify => 'none')$$);
 select pg_temp.failure($$select webhook.update_endpoint(null)$$);
 select pg_temp.failure($$select webhook.enable_endpoint(null)$$);
 select pg_temp.failure($$select webhook.disable_endpoint(null, 'x')$$);
 select pg_temp.failure($$select webhook.delete_endpoint(null, 'x')$$);
 
 -- Arguments.
-select pg_temp.failure($$select webhook.create_endpoint('ac me', 'https://127.0.0.1/')$$);
-select pg_temp.failure($$select webhook.create_endpoint('', 'https://127.0.0.1/')$$);
-select pg_temp.failure($$select webhook.create_endpoint('_operators', 'https://127.0.0.1/')$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{}')$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{customer*}')$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{a.b,"",c.d}')$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', array(select 'type.' || n from generate_series(1, 101) as n))$$);
+select pg_temp.failure($$select webhook.create_endpoint('ac me', 'https://127.0.0.1/', verify => 'none')$$);
+select pg_temp.failure($$select webhook.create_endpoint('', 'https://127.0.0.1/', verify => 'none')$$);
+select pg_temp.failure($$select webhook.create_endpoint('_operators', 'https://127.0.0.1/', verify => 'none')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{}', verify => 'none')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{customer*}', verify => 'none')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', '{a.b,"",c.d}', verify => 'none')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', array(select 'type.' || n from generate_series(1, 101) as n), verify => 'none')$$);
 select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', verify => 'carrier pigeon')$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', max_in_flight => 0)$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', max_in_flight => 1001)$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', policy => 'nowhere')$$);
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', policy => '')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', max_in_flight => 0, verify => 'none')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', max_in_flight => 1001, verify => 'none')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', policy => 'nowhere', verify => 'none')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', policy => '', verify => 'none')$$);
 
 -- Callback URLs.
-select url || E'\n' || pg_temp.failure(format($$select webhook.create_endpoint('acme', %L)$$, url))
+select url || E'\n' || pg_temp.failure(format($$select webhook.create_endpoint('acme', %L, verify => 'none')$$, url))
   from (values ('ftp://hooks.example.com/'), ('hooks.example.com'), ('https://user:pw@hooks.example.com/'), ('https://hooks.example.com/#x'),
                ('https://localhost/'), ('https://10.0.0.1/'), ('https://[::ffff:10.0.0.1]/'), ('https://169.254.169.254/latest/meta-data/'), ('')) as bad (url);
 
@@ -148,7 +148,7 @@ select pg_temp.failure($$select webhook.enable_endpoint(1)$$);
 select pg_temp.failure($$select webhook.disable_endpoint(1, 'x')$$);
 select pg_temp.failure($$select webhook.delete_endpoint(1, 'x')$$);
 begin;
-select endpoint_id from webhook.create_endpoint('acme', 'https://127.0.0.1/') \gset
+select endpoint_id from webhook.create_endpoint('acme', 'https://127.0.0.1/', verify => 'none') \gset
 select pg_temp.failure(format($$select webhook.disable_endpoint(%s, null)$$, :endpoint_id));
 select pg_temp.failure(format($$select webhook.disable_endpoint(%s, E' \n')$$, :endpoint_id));
 select pg_temp.failure(format($$select webhook.delete_endpoint(%s, null)$$, :endpoint_id));
@@ -164,16 +164,16 @@ rollback;
 -- The limit of endpoints per partner; deleted ones do not count.
 begin;
 select count(*) from generate_series(1, current_setting('webhook.max_endpoints_per_partner')::integer) as n
- cross join lateral webhook.create_endpoint('crowded', 'https://127.0.0.1/' || n) as c;
-select pg_temp.failure($$select webhook.create_endpoint('crowded', 'https://127.0.0.1/more')$$);
-select pg_temp.failure($$select webhook.create_endpoint('roomy', 'https://127.0.0.1/more')$$);
+ cross join lateral webhook.create_endpoint('crowded', 'https://127.0.0.1/' || n, verify => 'none') as c;
+select pg_temp.failure($$select webhook.create_endpoint('crowded', 'https://127.0.0.1/more', verify => 'none')$$);
+select pg_temp.failure($$select webhook.create_endpoint('roomy', 'https://127.0.0.1/more', verify => 'none')$$);
 select webhook.delete_endpoint(min(endpoint_id), 'make room') from webhook.endpoints where partner_id = 'crowded';
-select pg_temp.failure($$select webhook.create_endpoint('crowded', 'https://127.0.0.1/more')$$);
+select pg_temp.failure($$select webhook.create_endpoint('crowded', 'https://127.0.0.1/more', verify => 'none')$$);
 rollback;
 
 -- Sessions that cannot write.
 begin read only;
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', verify => 'none')$$);
 select pg_temp.failure($$select webhook.update_endpoint(1)$$);
 select pg_temp.failure($$select webhook.enable_endpoint(1)$$);
 select pg_temp.failure($$select webhook.disable_endpoint(1, 'x')$$);
@@ -184,12 +184,12 @@ rollback;
 create role regress_webhook_operator;
 grant usage on schema webhook to regress_webhook_operator;
 set role regress_webhook_operator;
-select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/')$$);
+select pg_temp.failure($$select webhook.create_endpoint('acme', 'https://127.0.0.1/', verify => 'none')$$);
 reset role;
 grant execute on function webhook.create_endpoint to regress_webhook_operator;
 begin;
 set local role regress_webhook_operator;
-select endpoint_id from webhook.create_endpoint('acme', 'https://127.0.0.1/') \gset
+select endpoint_id from webhook.create_endpoint('acme', 'https://127.0.0.1/', verify => 'none') \gset
 select pg_temp.failure($$select * from webhook._secret$$);
 select pg_temp.failure($$select * from webhook.endpoints$$);
 reset role;

@@ -63,8 +63,8 @@ select rate = 0.123456789::real, max_age, retry_after_max from webhook.policies 
 select verb, object_id, before, after from webhook.audit_log where object_kind = 'policy' and object_id in ('full', 'default', 'styled') order by at;
 
 -- Deleting: not while an endpoint names it that is not deleted.
-select endpoint_id from webhook.create_endpoint('acme', 'https://127.0.0.1/', policy => 'full') \gset
-select endpoint_id as second from webhook.create_endpoint('acme', 'https://127.0.0.1/', policy => 'full') \gset
+select endpoint_id from webhook.create_endpoint('acme', 'https://127.0.0.1/', policy => 'full', verify => 'none') \gset
+select endpoint_id as second from webhook.create_endpoint('acme', 'https://127.0.0.1/', policy => 'full', verify => 'none') \gset
 select pg_temp.failure($$select webhook.delete_policy('full')$$);
 select webhook.update_endpoint(:second, policy => 'empty');
 select pg_temp.failure($$select webhook.delete_policy('full')$$);

@@ -23,10 +23,10 @@ $$;
 begin;
 select webhook.emit('a.b', 'acme', '{}') as event \gset
 select webhook.emit('a.b', 'acme', '{}', test => true) as test_event \gset
-select endpoint_id as hook from webhook.create_endpoint('acme', 'https://127.0.0.1/a') \gset
-select endpoint_id as second from webhook.create_endpoint('acme', 'https://127.0.0.1/b') \gset
-select endpoint_id as test_hook from webhook.create_endpoint('acme', 'https://127.0.0.1/t', test => true) \gset
-select endpoint_id as foreign_hook from webhook.create_endpoint('rival', 'https://127.0.0.1/f') \gset
+select endpoint_id as hook from webhook.create_endpoint('acme', 'https://127.0.0.1/a', verify => 'none') \gset
+select endpoint_id as second from webhook.create_endpoint('acme', 'https://127.0.0.1/b', verify => 'none') \gset
+select endpoint_id as test_hook from webhook.create_endpoint('acme', 'https://127.0.0.1/t', test => true, verify => 'none') \gset
+select endpoint_id as foreign_hook from webhook.create_endpoint('rival', 'https://127.0.0.1/f', verify => 'none') \gset
 select set_config('regress.pattern', concat_ws('|', :hook, :second, :test_hook, :foreign_hook), true) is not null;
 -- Ids differ from run to run.
 create function pg_temp.masked(answer text) returns text language sql as

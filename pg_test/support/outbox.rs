@@ -178,12 +178,18 @@ impl<'c> Outbox<'c> {
         self.endpoint_with(partner, url, "")
     }
 
-    /// An endpoint with further arguments, such as `, test => true`.
+    /// An endpoint with further arguments, such as `, test => true`; in use at once, unless they say how control
+    /// of the URL is to be proven.
     #[track_caller]
     pub fn endpoint_with(&mut self, partner: &str, url: &str, more: &str) -> Endpoint {
         let (partner, url) = (quoted(partner), quoted(url));
+        let unproven = if more.contains("verify =>") {
+            ""
+        } else {
+            ", verify => 'none'"
+        };
         let rows = self.rows(&format!(
-            "select endpoint_id, secret from webhook.create_endpoint({partner}, {url}{more})"
+            "select endpoint_id, secret from webhook.create_endpoint({partner}, {url}{more}{unproven})"
         ));
         let of = |column: usize| rows[0][column].clone().unwrap_or_default();
         Endpoint {
