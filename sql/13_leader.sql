@@ -16,8 +16,10 @@ create table webhook._ledger (
   event_ids text[],
   endpoint_ids bigint[],
   attempt_nos integer[],
+  stream bigint not null default 0,
+  partners text[],
   constraint _ledger_pkey primary key (n),
-  constraint _ledger_kind check (kind in ('start', 'window', 'claim', 'close'))
+  constraint _ledger_kind check (kind in ('start', 'window', 'claim', 'close', 'aside', 'joined', 'place'))
 );
 comment on table webhook._ledger is
   'Position of the leader and its open batches. Append-only, trimmed: an updated row degrades under a pinned snapshot. Not dumped.';
@@ -25,7 +27,7 @@ comment on column webhook._ledger.n is 'Order of the rows.';
 comment on column webhook._ledger.incarnation is 'Life of the leader that wrote the row; a result is refused when a later life exists.';
 comment on column webhook._ledger.batch is 'Batch that the row is about.';
 comment on column webhook._ledger.kind is
-  'start = a life began; window = a batch of new events was opened; claim = pairs listed here are on the wire; close = every pair of the batch has a row.';
+  'start = a life began; window = a batch of new events was opened; claim = pairs listed here are on the wire; close = every pair of the batch has a row; aside = partners with very many events are read by a stream of their own from here on; joined = that stream has caught up and is no more; place = everybody''s stream stands here, having read cur to its end.';
 comment on column webhook._ledger.at is 'When the row was written.';
 comment on column webhook._ledger.prev is 'Events visible in it were read by earlier windows.';
 comment on column webhook._ledger.cur is 'Events visible in it and not in prev belong to this window.';
@@ -37,6 +39,8 @@ comment on column webhook._ledger.pos is 'Last feed position of the batch: the n
 comment on column webhook._ledger.event_ids is 'Pairs of a claim: the events.';
 comment on column webhook._ledger.endpoint_ids is 'Pairs of a claim: the endpoints.';
 comment on column webhook._ledger.attempt_nos is 'Pairs of a claim: the numbers of the attempts on the wire.';
+comment on column webhook._ledger.stream is 'Who reads: 0 = the stream of everybody, else one that was set aside for the partners named in its rows.';
+comment on column webhook._ledger.partners is 'Of the stream 0: whose events it passes over, null = nobody''s. Of another one: whose events it reads.';
 
 -- Everything from the oldest transaction that is open now on is new: the extension did not exist before.
 insert into webhook._ledger (n, incarnation, batch, kind, prev, cur)

@@ -62,43 +62,61 @@ as $$
 declare
   place record;
   late xid8[];
+  more_events bigint;
+  more_id text;
   late_events bigint;
   late_id text;
 begin
-  select l.prev,
-         l.cur,
-         coalesce(l.to_xid, '0'::xid8) as to_xid,
-         coalesce(l.to_id, '') as to_id,
-         greatest(pg_snapshot_xmax(l.prev), l.to_xid) as low_xid,
-         pg_snapshot_xmax(pg_current_snapshot()) as high_xid
-    into place
-    from webhook._ledger l
-   where l.kind in ('start', 'window')
-     and l.cur is not null
-   order by l.n desc
-   limit 1;
-  -- Behind the leader's place, in its order. The upper bound spares the rows of a restored copy, whose
-  -- transaction ids may lie in this cluster's future.
-  select count(*), min(e.event_id)
-    into events, first_id
-    from webhook._event e
-   where e.xid >= place.low_xid
-     and e.xid < place.high_xid
-     and (e.xid, e.event_id) > (place.to_xid, place.to_id)
-     and e.origin = webhook._origin();
-  -- Transactions that were open when a snapshot of the leader was taken, and have committed since.
-  late := array(select pg_snapshot_xip(place.prev) union select pg_snapshot_xip(place.cur));
-  if cardinality(late) > 0 then
+  events := 0;
+  -- One place of everybody's stream, and one of each that was set aside and has not joined it again.
+  for place in
+    with stream as (
+      select distinct on (l.stream) l.stream, l.partners, l.prev, l.cur, l.to_xid, l.to_id
+        from webhook._ledger l
+       where l.kind in ('start', 'window', 'aside', 'place')
+         and l.cur is not null
+         and not exists (select from webhook._ledger j where j.stream = l.stream and j.kind = 'joined')
+       order by l.stream, l.n desc)
+    select s.prev,
+           s.cur,
+           coalesce(s.to_xid, '0'::xid8) as to_xid,
+           coalesce(s.to_id, '') as to_id,
+           greatest(pg_snapshot_xmax(s.prev), s.to_xid) as low_xid,
+           pg_snapshot_xmax(pg_current_snapshot()) as high_xid,
+           s.stream <> 0 as only_these,
+           case
+             when s.stream <> 0 then s.partners
+             else array(select unnest(a.partners) from stream a where a.stream <> 0)
+           end as partners
+      from stream s
+  loop
+    -- Behind the leader's place, in its order. The upper bound spares the rows of a restored copy, whose
+    -- transaction ids may lie in this cluster's future.
     select count(*), min(e.event_id)
-      into late_events, late_id
+      into more_events, more_id
       from webhook._event e
-     where e.xid = any (late)
+     where e.xid >= place.low_xid
+       and e.xid < place.high_xid
+       and (e.xid, e.event_id) > (place.to_xid, place.to_id)
        and e.origin = webhook._origin()
-       and (((e.xid, e.event_id) > (place.to_xid, place.to_id) and e.xid < pg_snapshot_xmax(place.prev))
-            or ((e.xid, e.event_id) <= (place.to_xid, place.to_id) and not pg_visible_in_snapshot(e.xid, place.cur)));
-    events := events + late_events;
-    first_id := least(first_id, late_id);
-  end if;
+       and (e.partner_id = any (place.partners)) = place.only_these;
+    -- Transactions that were open when a snapshot of the leader was taken, and have committed since.
+    late := array(select pg_snapshot_xip(place.prev) union select pg_snapshot_xip(place.cur));
+    if cardinality(late) > 0 then
+      select count(*), min(e.event_id)
+        into late_events, late_id
+        from webhook._event e
+       where e.xid = any (late)
+         and e.origin = webhook._origin()
+         and (e.partner_id = any (place.partners)) = place.only_these
+         and (((e.xid, e.event_id) > (place.to_xid, place.to_id) and e.xid < pg_snapshot_xmax(place.prev))
+              or ((e.xid, e.event_id) <= (place.to_xid, place.to_id) and not pg_visible_in_snapshot(e.xid, place.cur)));
+      more_events := more_events + late_events;
+      more_id := least(more_id, late_id);
+    end if;
+    events := events + more_events;
+    first_id := least(first_id, more_id);
+  end loop;
 end
 $$;
 comment on function webhook._unread() is 'What the leader has still to read.';

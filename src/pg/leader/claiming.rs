@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::control::{UNWANTED, unwanted_type};
 use super::dispatch::CLASSES;
+use super::memory::Lane;
 use super::pair::{Message, Waiting};
 use super::recovery::SUSPECT_AFTER;
 use super::transaction::{Trouble, transaction};
@@ -277,7 +278,7 @@ impl Leader {
             self.suspect = Some(row.pair);
         }
         self.memory
-            .enter(row.pair, true, waiting.message.body.len());
+            .enter(row.pair, Lane::Claimed, waiting.message.body.len());
         self.scheduler
             .push(row.pair.endpoint, row.class, waiting, self.clock.now());
     }

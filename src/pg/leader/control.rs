@@ -8,6 +8,7 @@ use super::Leader;
 use super::configuration::Standing;
 use super::pair::Settled;
 use super::transaction::{Trouble, transaction};
+use super::window::Window;
 use crate::pg::outbox::{self, Change, PauseRow, Queued, Subject, Walk, hold};
 use crate::rules::ids::EndpointId;
 
@@ -23,14 +24,16 @@ pub struct Turns {
     subjects: HashSet<Subject>,
     /// Too many to be kept, or a life that does not know them: whatever is held is looked at.
     all: bool,
+    /// The same for these endpoints.
+    whole: HashSet<EndpointId>,
 }
 
 impl Turns {
     /// At the beginning of a life.
     pub fn unknown() -> Turns {
         Turns {
-            subjects: HashSet::new(),
             all: true,
+            ..Turns::default()
         }
     }
 
@@ -46,11 +49,11 @@ impl Turns {
 
     /// Whether the turn of this subject is still to be decided.
     pub fn knows(&self, subject: &Subject) -> bool {
-        self.all || self.subjects.contains(subject)
+        self.all || self.whole.contains(&subject.0) || self.subjects.contains(subject)
     }
 
     pub fn is_empty(&self) -> bool {
-        !self.all && self.subjects.is_empty()
+        !self.all && self.subjects.is_empty() && self.whole.is_empty()
     }
 }
 
@@ -104,39 +107,50 @@ impl Leader {
         (bits, subject)
     }
 
-    /// Lets the first event of each subject go that got events in the window, now that it is read.
+    /// Lets the first event of each subject go that got events in a window, once that is read to its end.
     pub fn take_turns(&mut self) -> Result<(), Trouble> {
         if self.turns.is_empty() {
             return Ok(());
         }
-        // The rows in question may be among the outcomes still.
-        if !self.outcomes.changes.is_empty() {
-            self.write()?;
-        }
-        let at = self.stamp(self.clock.now());
-        let ordered: Vec<EndpointId> = self
+        let (later, ready): (Vec<Subject>, Vec<Subject>) = self
+            .turns
+            .subjects
+            .iter()
+            .cloned()
+            .partition(|subject| self.amid_window(subject.0));
+        let (whole_later, whole): (HashSet<EndpointId>, HashSet<EndpointId>) = self
             .configuration
             .endpoints()
             .filter(|(_, endpoint)| endpoint.ordered)
             .map(|(id, _)| id)
-            .collect();
-        let turns = &self.turns;
-        let released = transaction(
-            self.owner,
-            false,
-            c"webhook leader: keeping the order of subjects",
-            || {
-                if turns.all {
-                    let held = outbox::held_subjects(&ordered);
-                    outbox::release_subjects(&held, at)
-                } else {
-                    let subjects: Vec<Subject> = turns.subjects.iter().cloned().collect();
+            .filter(|id| self.turns.all || self.turns.whole.contains(id))
+            .partition(|id| self.amid_window(*id));
+        if !ready.is_empty() || !whole.is_empty() {
+            // The rows in question may be among the outcomes still.
+            if !self.outcomes.changes.is_empty() {
+                self.write()?;
+            }
+            let at = self.stamp(self.clock.now());
+            let whole: Vec<EndpointId> = whole.into_iter().collect();
+            let released = transaction(
+                self.owner,
+                false,
+                c"webhook leader: keeping the order of subjects",
+                || {
+                    let mut subjects = ready;
+                    if !whole.is_empty() {
+                        subjects.extend(outbox::held_subjects(&whole));
+                    }
                     outbox::release_subjects(&subjects, at)
-                }
-            },
-        )?;
-        self.turns = Turns::default();
-        self.note_released(&released);
+                },
+            )?;
+            self.note_released(&released);
+        }
+        self.turns = Turns {
+            subjects: later.into_iter().collect(),
+            all: false,
+            whole: whole_later,
+        };
         Ok(())
     }
 
@@ -178,8 +192,9 @@ impl Leader {
 
     /// What operators set for what waits in the due table, one piece of it at a time.
     pub fn carry_on_control(&mut self) -> Result<(), Trouble> {
-        if self.window.cur.is_none() {
-            // Again, when it failed at the end of the window.
+        let between = |window: &Window| window.cur.is_none();
+        if between(&self.window) && self.asides.iter().all(|aside| between(&aside.window)) {
+            // Again, when it failed at the end of a window.
             self.take_turns()?;
         }
         self.narrow_queues()?;

@@ -1,5 +1,6 @@
-//! What is in memory, and the bounds of it: by pairs and by bytes, apart for new events and for claimed
-//! pairs, so that a backlog of retries never keeps new events from being read.
+//! What is in memory, and the bounds of it: by pairs and by bytes, apart for new events, for those of
+//! partners set aside and for claimed pairs, so that neither a backlog of retries nor one partner's flood
+//! keeps new events from being read.
 
 use std::collections::HashMap;
 
@@ -11,6 +12,17 @@ const MAX_FRESH_BYTES: usize = 64 << 20;
 /// Bytes of claimed messages beyond which nothing is claimed.
 const MAX_CLAIMED_BYTES: usize = 32 << 20;
 
+/// Where a pair in memory came from: what it counts against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// A window that everybody's events are read in.
+    Fresh,
+    /// A stream of partners that were set aside.
+    Aside,
+    /// The due table.
+    Claimed,
+}
+
 #[derive(Clone, Copy, Default)]
 struct Share {
     pairs: usize,
@@ -20,9 +32,8 @@ struct Share {
 /// Every pair in memory: waiting or on the wire.
 #[derive(Default)]
 pub struct Memory {
-    pairs: HashMap<Pair, (bool, usize)>,
-    fresh: Share,
-    claimed: Share,
+    pairs: HashMap<Pair, (Lane, usize)>,
+    shares: [Share; 3],
     /// Claimed pairs by endpoint: what a partner's endpoints hold together is bounded, too.
     claimed_by: HashMap<EndpointId, usize>,
 }
@@ -39,12 +50,12 @@ impl Memory {
     }
 
     /// A pair came into memory, from a window or from the due table.
-    pub fn enter(&mut self, pair: Pair, claimed: bool, bytes: usize) {
-        if self.pairs.insert(pair, (claimed, bytes)).is_none() {
-            if claimed {
+    pub fn enter(&mut self, pair: Pair, lane: Lane, bytes: usize) {
+        if self.pairs.insert(pair, (lane, bytes)).is_none() {
+            if lane == Lane::Claimed {
                 *self.claimed_by.entry(pair.endpoint).or_default() += 1;
             }
-            let share = self.share(claimed);
+            let share = self.share(lane);
             share.pairs += 1;
             share.bytes += bytes;
         }
@@ -52,14 +63,16 @@ impl Memory {
 
     /// A pair left memory.
     pub fn leave(&mut self, pair: Pair) {
-        if let Some((claimed, bytes)) = self.pairs.remove(&pair) {
-            if claimed && let Some(count) = self.claimed_by.get_mut(&pair.endpoint) {
+        if let Some((lane, bytes)) = self.pairs.remove(&pair) {
+            if lane == Lane::Claimed
+                && let Some(count) = self.claimed_by.get_mut(&pair.endpoint)
+            {
                 *count -= 1;
                 if *count == 0 {
                     self.claimed_by.remove(&pair.endpoint);
                 }
             }
-            let share = self.share(claimed);
+            let share = self.share(lane);
             share.pairs = share.pairs.saturating_sub(1);
             share.bytes = share.bytes.saturating_sub(bytes);
         }
@@ -67,22 +80,46 @@ impl Memory {
 
     /// A first-pass pair outlasted the first pass: it is counted like a claimed one from now on.
     pub fn outlasted(&mut self, pair: Pair) {
-        if let Some((false, bytes)) = self.pairs.get(&pair).copied() {
+        if let Some((Lane::Fresh | Lane::Aside, bytes)) = self.pairs.get(&pair).copied() {
             self.leave(pair);
-            self.enter(pair, true, bytes);
+            self.enter(pair, Lane::Claimed, bytes);
         }
     }
 
     /// Whether another batch of new events may be read.
-    pub fn has_room(&self) -> bool {
-        self.fresh.pairs < MAX_FRESH_PAIRS && self.fresh.bytes < MAX_FRESH_BYTES
+    pub fn has_room(&self, lane: Lane) -> bool {
+        let share = self.shares[lane as usize];
+        share.pairs < MAX_FRESH_PAIRS && share.bytes < MAX_FRESH_BYTES
+    }
+
+    /// New pairs in memory with their bytes.
+    pub fn fresh(&self) -> impl Iterator<Item = (EndpointId, usize)> + '_ {
+        self.pairs
+            .iter()
+            .filter(|(_, (lane, _))| *lane == Lane::Fresh)
+            .map(|(pair, (_, bytes))| (pair.endpoint, *bytes))
+    }
+
+    /// New pairs of these endpoints count with those set aside from now on.
+    pub fn set_aside(&mut self, is_aside: impl Fn(EndpointId) -> bool) {
+        let [mut fresh, mut aside, claimed] = self.shares;
+        for (pair, (lane, bytes)) in &mut self.pairs {
+            if *lane == Lane::Fresh && is_aside(pair.endpoint) {
+                *lane = Lane::Aside;
+                fresh.pairs = fresh.pairs.saturating_sub(1);
+                fresh.bytes = fresh.bytes.saturating_sub(*bytes);
+                aside.pairs += 1;
+                aside.bytes += *bytes;
+            }
+        }
+        self.shares = [fresh, aside, claimed];
     }
 
     /// How many more pairs, and bytes, may be claimed when `limit` pairs are enough.
     pub fn claimable(&self, limit: usize) -> (usize, usize) {
         (
-            limit.saturating_sub(self.claimed.pairs),
-            MAX_CLAIMED_BYTES.saturating_sub(self.claimed.bytes),
+            limit.saturating_sub(self.shares[Lane::Claimed as usize].pairs),
+            MAX_CLAIMED_BYTES.saturating_sub(self.shares[Lane::Claimed as usize].bytes),
         )
     }
 
@@ -91,11 +128,7 @@ impl Memory {
         self.claimed_by.iter().map(|(id, count)| (*id, *count))
     }
 
-    fn share(&mut self, claimed: bool) -> &mut Share {
-        if claimed {
-            &mut self.claimed
-        } else {
-            &mut self.fresh
-        }
+    fn share(&mut self, lane: Lane) -> &mut Share {
+        &mut self.shares[lane as usize]
     }
 }

@@ -5,11 +5,13 @@
 //! HTTP runs in the threads of `wire::crew`; only this main thread touches PostgreSQL, and it holds no
 //! transaction, snapshot or lock while a request is under way.
 
+mod aside;
 mod claiming;
 mod condition;
 mod configuration;
 mod control;
 mod dispatch;
+mod fan_out;
 mod memory;
 mod newcomer;
 mod pair;
@@ -35,6 +37,7 @@ use std::time::{Duration, Instant};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
+use self::aside::Aside;
 use self::condition::Conditions;
 use self::configuration::Configuration;
 use self::control::Turns;
@@ -139,6 +142,8 @@ struct Leader {
     configuration: Configuration,
     seal_keys: HashMap<i64, Vec<u8>>,
     window: Window,
+    /// Streams of partners that are read apart.
+    asides: Vec<Aside>,
     /// Last ledger number, batch number and feed position used.
     last_n: i64,
     last_batch: i64,
@@ -219,6 +224,7 @@ impl Leader {
             configuration: Configuration::new(origin, &settings),
             seal_keys: HashMap::new(),
             window: Window::default(),
+            asides: Vec::new(),
             last_n: 0,
             last_batch: 0,
             last_pos: 0,

@@ -17,7 +17,7 @@ use super::telling::raise;
 use super::transaction::{Trouble, transaction};
 use super::window::Window;
 use crate::pg::emit::now_micros;
-use crate::pg::outbox::{self, Attempted, Change, Outcomes, Position, hold};
+use crate::pg::outbox::{self, Amount, Attempted, Change, Outcomes, Position, hold};
 use crate::rules::delivery::{Category, State};
 use crate::rules::ids::Pair;
 
@@ -32,8 +32,11 @@ pub const ORDERLY: i64 = 0;
 /// the next one knows what was in doubt.
 const CAUTION: Duration = Duration::from_secs(10);
 /// Events of a doubtful batch read at a time.
-const CHUNK: i32 = 500;
-const CHUNK_BYTES: i64 = 8 << 20;
+const CHUNK: Amount = Amount {
+    scan: 10_000,
+    events: 500,
+    bytes: 8 << 20,
+};
 
 impl Leader {
     /// In a young life: makes sure that what was opened last survives a crash of the server.
@@ -123,9 +126,7 @@ impl Leader {
         }
         // Turns that the last life did not come to. In the middle of a window its end is waited for.
         self.turns = Turns::unknown();
-        if self.window.cur.is_none() {
-            self.take_turns()?;
-        }
+        self.take_turns()?;
         // What is in doubt is counted, whatever ends this life, and however soon.
         // SAFETY: the main thread, outside any transaction.
         unsafe { pg_sys::XLogFlush(pg_sys::XactLastCommitEnd) };
@@ -137,10 +138,11 @@ impl Leader {
         self.last_n = ledger.last().map_or(0, |row| row.n);
         self.last_batch = ledger.iter().map(|row| row.batch).max().unwrap_or(0);
         self.last_pos = ledger.iter().map(|row| row.pos).max().unwrap_or(0);
+        self.place_asides(ledger);
         let newest = ledger
             .iter()
             .rev()
-            .find(|row| row.prev.is_some() && row.cur.is_some());
+            .find(|row| row.stream == 0 && row.prev.is_some() && row.cur.is_some());
         if let Some(row) = newest {
             self.position_n = row.n;
             self.window = if row.kind == "window" {
@@ -148,7 +150,7 @@ impl Leader {
                     prev: row.prev.clone(),
                     cur: row.cur.clone(),
                     after: row.to.clone(),
-                    flush: 0,
+                    ..Window::default()
                 }
             } else {
                 Window {
@@ -167,25 +169,19 @@ impl Leader {
         let origin = self.origin;
         let mut after = batch.from.clone();
         loop {
-            let rows = transaction(
+            let stretch = transaction(
                 self.owner,
                 true,
                 c"webhook leader: reading a doubtful batch",
-                || {
-                    let mut rows = Vec::new();
-                    if after.0 < prev.xmax() && !prev.running().is_empty() {
-                        rows = outbox::read_late(origin, prev, cur, &after, CHUNK, CHUNK_BYTES);
-                    }
-                    if rows.is_empty() {
-                        let from = after.clone().max((prev.xmax(), String::new()));
-                        rows = outbox::read_new(origin, cur, &from, CHUNK, CHUNK_BYTES);
-                    }
-                    rows.retain(|seen| seen.place <= batch.to);
-                    rows
-                },
+                || outbox::read_window(origin, (prev, cur), &after, &batch.whose, CHUNK),
             )?;
-            let Some(last) = rows.last() else { break };
-            after = last.place.clone();
+            let rows: Vec<_> = stretch
+                .rows
+                .into_iter()
+                .filter(|seen| seen.place <= batch.to)
+                .collect();
+            let Some(to) = stretch.to else { break };
+            after = to;
             let mut pairs = Vec::new();
             let mut subjects = HashMap::new();
             let sound = rows
@@ -206,7 +202,7 @@ impl Leader {
                 }
             }
             self.lose_unknown(&pairs, &subjects)?;
-            if after >= batch.to {
+            if !stretch.more || after >= batch.to {
                 break;
             }
         }

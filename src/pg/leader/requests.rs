@@ -60,12 +60,23 @@ impl Leader {
             // Committed after the window was taken: an event's first pass is still to come, and what was
             // set along with the request is not in force yet.
             let prev = self.window.prev.as_ref();
-            let unread = prev.is_some_and(|prev| {
-                !prev.sees(request.xid) || event.as_ref().is_some_and(|event| !prev.sees(event.xid))
-            });
-            if unread {
+            if prev.is_some_and(|prev| !prev.sees(request.xid)) {
                 again = true;
                 self.look_soon = true;
+                continue;
+            }
+            // The end of the stream's window comes back to it.
+            let unread = event.as_ref().is_some_and(|event| {
+                let (read, _) = self.read_up_to(&event.event.partner_id);
+                read.is_some_and(|read| !read.sees(event.xid))
+            });
+            if unread {
+                let behind = self
+                    .asides
+                    .iter()
+                    .all(|aside| aside.window.prev == self.window.prev);
+                again |= behind;
+                self.look_soon |= behind;
                 continue;
             }
             match request.verb.as_str() {

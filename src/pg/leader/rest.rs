@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use pgrx::pg_sys;
 
 use super::Leader;
+use super::memory::Lane;
 use crate::rules::ids::EndpointId;
 
 /// Lowest endpoint id, to begin a range with.
@@ -45,7 +46,7 @@ impl Leader {
             return until.saturating_duration_since(Instant::now());
         }
         // Switched off or full, the poll waits: a configuration change or a finished request wakes us.
-        let mut pause = if self.settings.enabled && self.memory.has_room() {
+        let mut pause = if self.settings.enabled && self.memory.has_room(Lane::Fresh) {
             self.settings
                 .poll_interval
                 .saturating_sub(self.last_look.elapsed())
@@ -76,10 +77,12 @@ impl Leader {
         if self.scheduler.waiting() > 0 || !self.flights.is_empty() {
             pause = pause.min(self.settings.first_pass_limit / 8);
         }
-        let work = (self.memory.has_room() && (self.window.cur.is_some() || self.look_soon))
+        let room = self.memory.has_room(Lane::Fresh);
+        let work = (room && (self.window.cur.is_some() || self.look_soon))
+            || self.asides_to_read()
             || !self.to_cancel.is_empty()
             || self.control_left()
-            || (self.requests_waiting && self.window.cur.is_none() && self.memory.has_room())
+            || (self.requests_waiting && self.window.cur.is_none() && room)
             || (self.claimable(now).next().is_some() && self.may_claim());
         if work {
             return Duration::ZERO;

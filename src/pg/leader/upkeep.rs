@@ -97,13 +97,14 @@ impl Leader {
             .chain(self.stuck.values().copied())
             .min()
             .unwrap_or(self.last_n);
-        let position = self.position_n;
+        let mut positions = vec![self.position_n];
+        positions.extend(self.asides.iter().map(|aside| aside.position_n));
         transaction(
             self.owner,
             false,
             c"webhook leader: trimming its ledger",
             || {
-                outbox::trim_ledger(low, position);
+                outbox::trim_ledger(low, positions);
             },
         )?;
         self.upkeep.trimmed_at = self.last_n;

@@ -1,32 +1,27 @@
-//! Looking for new events: the two-snapshot window, its batches and where their pairs go.
+//! Looking for new events: the two-snapshot window and what is read of it. What becomes of that is in `fan_out`.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::time::Instant;
 
 use pgrx::{error, pg_sys};
-use sha2::{Digest, Sha256};
 
-use super::configuration::Standing;
+use super::Leader;
+use super::memory::Lane;
 use super::newcomer::{self, Missed};
-use super::pair::{Message, Waiting};
 use super::transaction::{Trouble, transaction};
-use super::{Batch, Leader};
 use crate::pg::VERSION;
-use crate::pg::emit::now_micros;
-use crate::pg::outbox::{self, Change, EndpointRow, Opening, PauseRow, Row, Seen};
-use crate::rules::envelope;
-use crate::rules::ids::{EndpointId, Pair};
+use crate::pg::outbox::{self, Amount, EndpointRow, PauseRow, Stretch, Whose};
 use crate::rules::policy::PolicyRow;
 use crate::rules::snapshot::Snapshot;
 
 /// Events and bytes read into one batch at most.
 const BATCH_EVENTS: i32 = 500;
 const BATCH_BYTES: i64 = 8 << 20;
+/// Events looked at in one go where almost all are passed over.
+const LONGEST_SCAN: i32 = 32_000;
 
 /// Pairs for new endpoints made by one statement.
 const BELATED_ROWS: usize = 1_000;
-/// How far the feed follows an event whose id lies ahead of this machine's clock.
-const MAX_AHEAD_MS: u64 = 5_000;
 
 /// What is being read.
 #[derive(Default)]
@@ -39,6 +34,43 @@ pub struct Window {
     pub after: (u64, String),
     /// WAL up to here must be on disk before anything of the window is sent.
     pub flush: pg_sys::XLogRecPtr,
+    /// Events read of each partner in this window.
+    pub seen: HashMap<String, usize>,
+    /// Events to look at in the next stretch, where some are passed over; 0 = as many as are taken.
+    pub scan: i32,
+}
+
+impl Window {
+    /// What is visible in `cur` is read next.
+    pub fn open(&mut self, cur: Option<Snapshot>) {
+        self.cur = cur;
+        self.after = (0, String::new());
+        self.seen.clear();
+        self.scan = 0;
+    }
+
+    /// The window is read to its end.
+    fn finish(&mut self) {
+        if self.cur.is_some() {
+            self.prev = self.cur.take();
+        }
+        self.open(None);
+    }
+
+    /// The stretch that follows one of `taken` events, which is not the last.
+    fn stride(&mut self, taken: usize) {
+        let few = taken < usize::try_from(BATCH_EVENTS / 2).unwrap_or(0);
+        self.scan = if few {
+            (self.scan.max(BATCH_EVENTS) * 4).min(LONGEST_SCAN)
+        } else {
+            BATCH_EVENTS
+        };
+    }
+
+    /// Whether it is passing over many events.
+    pub fn passes_over(&self) -> bool {
+        self.cur.is_some() && self.scan > BATCH_EVENTS
+    }
 }
 
 struct Read {
@@ -50,31 +82,54 @@ struct Read {
     pauses: Vec<PauseRow>,
     /// Events that newly made endpoints missed, with the endpoint.
     missed: Vec<Missed>,
+    events: ReadEvents,
+}
+
+/// The next events of a window.
+#[derive(Default)]
+pub struct ReadEvents {
+    stretch: Stretch,
     seal_keys: Vec<(i64, Vec<u8>)>,
-    rows: Vec<Seen>,
-    /// The window holds no more.
-    exhausted: bool,
 }
 
 impl Leader {
-    /// Opens a window when somebody committed or when it is time to poll, and reads one batch of it.
+    /// Opens a window when somebody committed or when it is time to poll, and reads one batch of it; then one
+    /// of each stream that was set aside.
     pub fn look(&mut self) -> Result<(), Trouble> {
-        let due = self.last_look.elapsed() >= self.settings.poll_interval;
         // An endpoint that opens waits for its old queue to be cancelled, and its events with it.
         if self.reopening() {
             self.look_soon = true;
             return Ok(());
         }
-        if !self.memory.has_room() || !(self.look_soon || due || self.window.cur.is_some()) {
+        self.look_at_everybody()?;
+        // Somebody behind the flood is looked for first.
+        if self.window.passes_over() && self.memory.has_room(Lane::Fresh) {
+            return Ok(());
+        }
+        self.look_aside()
+    }
+
+    fn look_at_everybody(&mut self) -> Result<(), Trouble> {
+        let due = self.last_look.elapsed() >= self.settings.poll_interval;
+        if !(self.look_soon || due || self.window.cur.is_some()) {
+            return Ok(());
+        }
+        if !self.memory.has_room(Lane::Fresh) {
+            self.make_room()?;
+        }
+        if !self.memory.has_room(Lane::Fresh) {
             return Ok(());
         }
         self.last_look = Instant::now();
-        self.look_soon = false;
+        // What is committed while a window is being read belongs to the next one.
+        if self.window.cur.is_none() {
+            self.look_soon = false;
+        }
         match self
             .read()
             .and_then(|read| read.map_or(Ok(()), |read| self.take_in(read)))
         {
-            Ok(()) => Ok(()),
+            Ok(()) => self.set_flood_aside(),
             Err(trouble) => {
                 self.look_soon = true;
                 Err(trouble)
@@ -91,6 +146,8 @@ impl Leader {
         );
         let origin = self.origin;
         let expected = (self.extension, VERSION.to_owned());
+        let whose = self.everybody();
+        let amount = amount(self.window.scan);
         transaction(
             self.owner,
             true,
@@ -104,9 +161,7 @@ impl Leader {
                     policies: Vec::new(),
                     pauses: Vec::new(),
                     missed: Vec::new(),
-                    seal_keys: Vec::new(),
-                    rows: Vec::new(),
-                    exhausted: false,
+                    events: ReadEvents::default(),
                 };
                 let cur = match cur {
                     Some(cur) => cur,
@@ -131,25 +186,33 @@ impl Leader {
                         cur
                     }
                 };
-                let mut bytes = 0;
-                if after.0 < prev.xmax() && !prev.running().is_empty() {
-                    read.rows =
-                        outbox::read_late(origin, &prev, &cur, &after, BATCH_EVENTS, BATCH_BYTES);
-                    bytes = size(&read.rows);
-                }
-                let left = BATCH_EVENTS - i32::try_from(read.rows.len()).unwrap_or(BATCH_EVENTS);
-                if left > 0 && bytes < BATCH_BYTES {
-                    let from = after.max((prev.xmax(), String::new()));
-                    let rows = outbox::read_new(origin, &cur, &from, left, BATCH_BYTES - bytes);
-                    bytes += size(&rows);
-                    read.exhausted =
-                        rows.len() < usize::try_from(left).unwrap_or(0) && bytes < BATCH_BYTES;
-                    read.rows.extend(rows);
-                }
-                if !read.rows.is_empty() {
-                    read.seal_keys = outbox::seal_keys();
-                }
+                read.events = ReadEvents::of(origin, (&prev, &cur), &after, &whose, amount);
                 Some(read)
+            },
+        )
+    }
+
+    /// The next events of a window that was opened before; none = there is no such window.
+    pub fn read_stretch(&mut self, stream: Option<usize>) -> Result<Option<ReadEvents>, Trouble> {
+        let Some(aside) = stream.and_then(|index| self.asides.get(index)) else {
+            return Ok(None);
+        };
+        let (Some(prev), Some(cur)) = (&aside.window.prev, &aside.window.cur) else {
+            return Ok(None);
+        };
+        let (origin, amount) = (self.origin, amount(aside.window.scan));
+        transaction(
+            self.owner,
+            true,
+            c"webhook leader: reading a stream",
+            || {
+                Some(ReadEvents::of(
+                    origin,
+                    (prev, cur),
+                    &aside.window.after,
+                    &aside.whose,
+                    amount,
+                ))
             },
         )
     }
@@ -178,9 +241,15 @@ impl Leader {
                     },
                 )?;
             }
-            self.window.cur = Some(cur);
+            // Theirs was passed over, and perhaps not read yet: what is there already is not made twice.
+            for aside in &mut self.asides {
+                aside.doubtful |= read
+                    .endpoints
+                    .iter()
+                    .any(|endpoint| aside.whose.partners.contains(&endpoint.partner_id));
+            }
+            self.window.open(Some(cur));
             self.window.flush = flush;
-            self.window.after = (0, String::new());
             // Requests are looked for when something was committed, like events.
             self.requests_waiting = true;
             self.configuration.apply_types(read.types);
@@ -200,203 +269,73 @@ impl Leader {
                 }
             }
         }
-        self.seal_keys.extend(read.seal_keys);
         if self.reopening() {
+            self.seal_keys.extend(read.events.seal_keys);
             return Ok(());
         }
-        if !read.rows.is_empty() {
-            self.open(&read.rows)?;
+        self.take_rows(None, &read.events)
+    }
+
+    /// Opens a batch of what was read of a window. `stream` is the index of one that was set aside.
+    pub fn take_rows(&mut self, stream: Option<usize>, read: &ReadEvents) -> Result<(), Trouble> {
+        self.seal_keys.extend(read.seal_keys.iter().cloned());
+        let stretch = &read.stretch;
+        if !stretch.rows.is_empty() {
+            self.open(stream, &stretch.rows)?;
         }
-        if read.exhausted {
-            self.window.prev = self.window.cur.take();
-            self.window.after = (0, String::new());
+        let window = self.window_of(stream);
+        if stretch.more {
+            if let Some(to) = &stretch.to {
+                window.after = to.clone();
+            }
+            for row in stretch.rows.iter().filter_map(|seen| seen.row.as_ref()) {
+                match window.seen.get_mut(&row.event.partner_id) {
+                    Some(events) => *events += 1,
+                    None => {
+                        window.seen.insert(row.event.partner_id.clone(), 1);
+                    }
+                }
+            }
+            window.stride(stretch.rows.len());
+        } else {
+            window.finish();
+            // Some may be about an event of this stream.
+            self.requests_waiting |= stream.is_some();
             self.take_turns()?;
         }
         Ok(())
     }
 
-    /// Opens a batch: feed and ledger first, then its pairs wait for their turn.
-    fn open(&mut self, rows: &[Seen]) -> Result<(), Trouble> {
-        let Some(last) = rows.last() else {
-            return Ok(());
-        };
-        let to = last.place.clone();
-        let (sound, fenced) = self.sort_out(rows);
-        let batch = self.last_batch + 1;
-        let n = self.last_n + 1;
-        let pos = self.next_position(&sound);
-        {
-            let (Some(prev), Some(cur)) = (&self.window.prev, &self.window.cur) else {
-                return Ok(());
-            };
-            let opening = Opening {
-                n,
-                incarnation: self.incarnation,
-                batch,
-                prev,
-                cur,
-                from: &self.window.after,
-                to: &to,
-                pos,
-                now: now_micros(),
-            };
-            let published: Vec<_> = sound.iter().map(|row| &row.event).collect();
-            transaction(
-                self.owner,
-                false,
-                c"webhook leader: opening a batch",
-                || {
-                    outbox::open_batch(&opening, &published, &fenced);
-                },
-            )?;
+    pub fn window_of(&mut self, stream: Option<usize>) -> &mut Window {
+        match stream.and_then(|index| self.asides.get_mut(index)) {
+            Some(aside) => &mut aside.window,
+            None => &mut self.window,
         }
-        // Nothing is sent before it is durable: an emitter may have committed asynchronously.
-        // SAFETY: the main thread, outside any transaction; returns at once when already on disk.
-        unsafe { pg_sys::XLogFlush(self.window.flush) };
-        self.be_cautious();
-        self.window.after = to;
-        (self.last_n, self.last_batch, self.position_n) = (n, batch, n);
-        self.last_pos = pos + i64::try_from(sound.len()).unwrap_or(0);
-        self.slot.fenced.fetch_add(
-            u64::try_from(fenced.len()).unwrap_or(0),
-            std::sync::atomic::Ordering::Relaxed,
-        );
-        self.batches.insert(batch, Batch { n, left: 1 });
-        for event in &fenced {
-            if let Ok(event) = event.parse() {
-                self.tell_fenced(event);
-            }
-        }
-        for row in sound {
-            self.fan_out(row, batch);
-        }
-        self.settle(batch);
-        Ok(())
-    }
-
-    /// First feed position of a batch: after all earlier ones, and not before the time of its newest
-    /// event, so that an event is found by walking the feed from its own time even after the clock was
-    /// set back. An event from far ahead cannot drag the feed with it.
-    fn next_position(&self, rows: &[&Row]) -> i64 {
-        let now = u64::try_from(now_micros() / 1000).unwrap_or(0);
-        let newest = rows
-            .iter()
-            .map(|row| row.event.id.unix_ms())
-            .max()
-            .unwrap_or(0);
-        let at = newest.clamp(now, now + MAX_AHEAD_MS);
-        (self.last_pos + 1).max(EndpointId::new(at, 0).0)
-    }
-
-    /// Separates rows that are what emit wrote from those that are not.
-    fn sort_out<'a>(&self, seen: &'a [Seen]) -> (Vec<&'a Row>, Vec<String>) {
-        let mut sound = Vec::with_capacity(seen.len());
-        let mut fenced = Vec::new();
-        for seen in seen {
-            match &seen.row {
-                Some(row) if self.sealed(row) => sound.push(row),
-                _ => fenced.push(seen.place.1.clone()),
-            }
-        }
-        (sound, fenced)
-    }
-
-    /// Whether the seal of a row holds: over the whole envelope and the digest, and the digest over
-    /// the bytes. An expunged row keeps its digest and so its seal.
-    pub fn sealed(&self, row: &Row) -> bool {
-        let Some(key) = self.seal_keys.get(&row.seal_key) else {
-            return false;
-        };
-        let Ok(digest) = <[u8; 32]>::try_from(row.digest.as_slice()) else {
-            return false;
-        };
-        let bytes_match =
-            row.expunged || <[u8; 32]>::from(Sha256::digest(row.event.data.as_bytes())) == digest;
-        bytes_match && envelope::seal(key, &row.event, self.origin, &digest).as_slice() == row.seal
-    }
-
-    /// Makes the pairs of an event: they wait in memory, or in the due table where they cannot be
-    /// sent within the first pass.
-    fn fan_out(&mut self, row: &Row, batch: i64) {
-        if row.expunged {
-            return;
-        }
-        let endpoints = self.configuration.matches(&row.event, row.xid);
-        if endpoints.is_empty() {
-            return;
-        }
-        let class = self.configuration.class(&row.event.kind);
-        let message = Message::new(&row.event, class);
-        for id in endpoints {
-            let pair = Pair {
-                event: row.event.id,
-                endpoint: id,
-            };
-            self.add_first_pass(pair, Arc::clone(&message), batch);
-        }
-    }
-
-    /// One pair of a window: waits its turn, or is parked at once.
-    pub fn add_first_pass(&mut self, pair: Pair, message: Arc<Message>, batch: i64) {
-        let Some(endpoint) = self.configuration.endpoint(pair.endpoint) else {
-            return;
-        };
-        let (revision, standing) = (endpoint.revision, endpoint.standing);
-        let (bits, subject) = self.holds(pair.endpoint, &message.kind, message.subject.as_ref());
-        let waiting = Waiting {
-            pair,
-            message,
-            revision,
-            attempt_count: 0,
-            series_start: 0,
-            series_at: None,
-            deaths: 0,
-            subject,
-            batch,
-            due: None,
-        };
-        if let Some(open) = self.batches.get_mut(&batch) {
-            open.left += 1;
-        }
-        if bits != 0 {
-            if let Some(subject) = &waiting.subject {
-                self.turns.add((pair.endpoint, Arc::clone(subject)));
-            }
-            self.hold(waiting, bits);
-            return;
-        }
-        let limit = i64::try_from(self.settings.first_pass_limit.as_micros()).unwrap_or(i64::MAX);
-        let now = self.clock.now();
-        if standing == Standing::Holds
-            || self.behind.contains(&pair.endpoint)
-            || self.scheduler.expected_wait(pair.endpoint, now) > limit
-        {
-            self.park(waiting);
-            return;
-        }
-        self.memory.enter(pair, false, waiting.message.body.len());
-        self.scheduler
-            .push(pair.endpoint, waiting.message.class, waiting, now);
-    }
-
-    /// Writes a pair as pending and due now, instead of letting its batch wait for it.
-    pub fn park(&mut self, waiting: Waiting) {
-        let Some(waiting) = self.not_settled(waiting) else {
-            return;
-        };
-        let at = self.stamp(self.clock.now());
-        self.behind.insert(waiting.pair.endpoint);
-        self.note_due((waiting.pair.endpoint, waiting.message.class), at);
-        self.leave(waiting.pair);
-        self.record(Change {
-            next_attempt_at: Some(at),
-            due: None,
-            ..waiting.change("pending")
-        });
-        self.settle(waiting.batch);
     }
 }
 
-fn size(rows: &[Seen]) -> i64 {
-    rows.iter().map(|seen| seen.bytes).sum()
+impl ReadEvents {
+    fn of(
+        origin: i64,
+        window: (&Snapshot, &Snapshot),
+        after: &(u64, String),
+        whose: &Whose,
+        amount: Amount,
+    ) -> ReadEvents {
+        let stretch = outbox::read_window(origin, window, after, whose, amount);
+        let seal_keys = if stretch.rows.is_empty() {
+            Vec::new()
+        } else {
+            outbox::seal_keys()
+        };
+        ReadEvents { stretch, seal_keys }
+    }
+}
+
+fn amount(scan: i32) -> Amount {
+    Amount {
+        scan: scan.max(BATCH_EVENTS),
+        events: BATCH_EVENTS,
+        bytes: BATCH_BYTES,
+    }
 }

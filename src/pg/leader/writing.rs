@@ -79,7 +79,7 @@ impl Leader {
         let (incarnation, n) = (self.incarnation, self.last_n);
         let at = self.stamp(self.clock.now());
         // In the middle of a window the first event of a subject may still be unread.
-        let turns = self.window.cur.is_some().then_some(&self.turns);
+        let turns = Some(&self.turns);
         let recorded = transaction(
             self.owner,
             false,

@@ -15,6 +15,7 @@ mod due_changes;
 mod emitting;
 mod newcomer;
 mod order;
+mod reading;
 mod requests;
 mod results;
 mod statement;
@@ -42,14 +43,14 @@ pub use due::{
 pub use emitting::{Sealing, claim_key, insert_event};
 pub use newcomer::{Belated, MissedEvent, add_belated, missed_events};
 pub use order::{Subject, free_order, held_subjects, release_subjects};
+pub use reading::{Amount, Row, Seen, Stretch, Whose, events_by_id, read_window};
 pub use requests::{
     Request, finish_request, new_pair, new_series, pairs_of_event, pending_requests, settle_pairs,
 };
 pub use results::{open_claim, record};
 pub use upkeep::{Position, add_partition, highest_incarnation, ledger, start_life, trim_ledger};
 pub use window::{
-    Opening, Row, Seen, events_by_id, known_pairs, open_batch, read_late, read_new, seal_keys,
-    snapshot,
+    Opening, join_stream, known_pairs, open_batch, seal_keys, set_stream_aside, snapshot,
 };
 
 use super::settings;

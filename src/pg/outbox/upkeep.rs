@@ -2,6 +2,7 @@
 
 use pgrx::datum::Date;
 
+use super::reading::Whose;
 use super::statement::{run, select, statement};
 use crate::rules::ids::{EndpointId, EventId, Pair};
 use crate::rules::snapshot::Snapshot;
@@ -20,11 +21,15 @@ pub struct Position {
     pub pos: i64,
     /// Pairs of a claim with the numbers of their attempts.
     pub pairs: Vec<(Pair, i32)>,
+    /// Who reads: 0 = the stream of everybody.
+    pub stream: i64,
+    /// Whose events the stream reads.
+    pub whose: Whose,
 }
 
 statement!(LEDGER, [],
     "select l.n, l.incarnation, l.batch, l.kind, l.prev::text, l.cur::text, l.from_xid::text, l.from_id,
-            l.to_xid::text, l.to_id, l.event_ids, l.endpoint_ids, l.attempt_nos, l.pos
+            l.to_xid::text, l.to_id, l.event_ids, l.endpoint_ids, l.attempt_nos, l.pos, l.stream, l.partners
        from webhook._ledger as l
       order by l.n");
 
@@ -40,14 +45,14 @@ statement!(
     "insert into webhook._ledger (n, incarnation, batch, kind) values ($1, $2, 0, 'start')"
 );
 
-// The row that holds the position must stay, and with it the row that closes its batch: without that,
+// The row that holds the position of a stream must stay, and with it the row that closes its batch: without that,
 // the next life would take the batch for one in doubt.
 statement!(
     TRIM,
-    [i64, i64],
+    [i64, Vec<i64>],
     "delete from webhook._ledger as l
       where l.n < $1
-        and l.batch <> (select p.batch from webhook._ledger as p where p.n = $2)"
+        and l.batch <> all (array(select p.batch from webhook._ledger as p where p.n = any ($2)))"
 );
 
 statement!(
@@ -83,7 +88,20 @@ pub fn ledger() -> Vec<Position> {
                 .ok()
                 .flatten()
                 .unwrap_or_default();
+            let stream = row.get::<i64>(15).ok().flatten()?;
             Some(Position {
+                stream,
+                whose: Whose {
+                    partners: row
+                        .get::<Vec<Option<String>>>(16)
+                        .ok()
+                        .flatten()
+                        .unwrap_or_default()
+                        .into_iter()
+                        .flatten()
+                        .collect(),
+                    only: stream != 0,
+                },
                 n: row.get::<i64>(1).ok().flatten()?,
                 incarnation: row.get::<i64>(2).ok().flatten()?,
                 batch: row.get::<i64>(3).ok().flatten()?,
@@ -121,9 +139,9 @@ pub fn start_life(n: i64, incarnation: i64) {
     run(&START_LIFE, &[n.into(), incarnation.into()], |_| ());
 }
 
-/// Forgets rows before `low`, except those of the batch that holds the position.
-pub fn trim_ledger(low: i64, position: i64) {
-    run(&TRIM, &[low.into(), position.into()], |_| ());
+/// Forgets rows before `low`, except those of the batches that hold the position of a stream.
+pub fn trim_ledger(low: i64, positions: Vec<i64>) {
+    run(&TRIM, &[low.into(), positions.into()], |_| ());
 }
 
 /// Makes a partition; says whether one was made.

@@ -1,92 +1,16 @@
-//! Reading events: the two-snapshot window, and the batch that is opened with it.
-//!
-//! New = visible in `cur`, not in `prev`; inside, a keyset on (xid, event_id), so that a transaction
-//! of a million events is read in many batches. Ordering is by the xid8 column, never by its text.
+//! The batch that is opened with what was read of a window: its feed rows, its ledger row, what is fenced;
+//! and the ledger rows of streams that are set aside.
 
 use std::collections::HashMap;
 
 use pgrx::prelude::*;
-use pgrx::spi::SpiHeapTupleData;
 
+use super::reading::Whose;
 use super::statement::{run, select, statement};
-use super::{timestamp, unix_micros};
+use super::timestamp;
 use crate::rules::envelope::Event;
-use crate::rules::ids::{EndpointId, EventId, Pair};
+use crate::rules::ids::{EndpointId, Pair};
 use crate::rules::snapshot::Snapshot;
-
-/// An event as it stands in its table, with what is needed to check its seal.
-pub struct Row {
-    pub xid: u64,
-    pub event: Event,
-    /// The payload is gone: the event is not sent.
-    pub expunged: bool,
-    pub seal_key: i64,
-    pub seal: Vec<u8>,
-    pub digest: Vec<u8>,
-}
-
-/// A row of the window: its place and, unless somebody spoilt it beyond reading, what it holds.
-pub struct Seen {
-    pub place: (u64, String),
-    /// Bytes of the body, as the bound of a batch counts them.
-    pub bytes: i64,
-    pub row: Option<Row>,
-}
-
-/// Columns in the order of [`read`].
-macro_rules! columns {
-    () => {
-        "w.xid::text as xid_text, w.event_id, w.partner_id, w.type, w.source, w.occurred_at, w.subject_type,
-         w.subject_id, w.subject_version, w.scope, w.schema_version, w.correlation_id, w.causation,
-         w.traceparent, w.test, w.body, w.seal_key, w.seal, w.body_sha256"
-    };
-}
-
-/// Bounds a batch by rows and by bytes: bodies beyond the bound are not even fetched.
-macro_rules! bounded {
-    ($condition:literal) => {
-        concat!(
-            "select ", columns!(), "
-               from (select e.*,
-                            pg_catalog.sum(coalesce(pg_catalog.octet_length(e.body), 0)) over (order by e.xid, e.event_id rows unbounded preceding)
-                              - coalesce(pg_catalog.octet_length(e.body), 0) as bytes_before
-                       from (select * from webhook._event as e
-                              where e.origin = $1 and ", $condition, "
-                              order by e.xid, e.event_id
-                              limit $6) as e) as w
-              where w.bytes_before < $7
-              order by w.xid, w.event_id"
-        )
-    };
-}
-
-// Late committers: transactions that ran in `prev` and have ended in `cur`.
-statement!(
-    READ_LATE,
-    [i64, &str, &str, &str, &str, i32, i64],
-    bounded!(
-        "e.xid = any ($2::xid8[])
-     and pg_catalog.pg_visible_in_snapshot(e.xid, $3::pg_snapshot)
-     and (e.xid, e.event_id) > ($4::xid8, $5)"
-    )
-);
-
-// New ones: transactions that began after `prev`.
-statement!(
-    READ_NEW,
-    [i64, &str, &str, &str, &str, i32, i64],
-    bounded!(
-        "(e.xid, e.event_id) > ($4::xid8, $5)
-     and e.xid < $2::xid8
-     and pg_catalog.pg_visible_in_snapshot(e.xid, $3::pg_snapshot)"
-    )
-);
-
-statement!(READ_BY_ID, [i64, Vec<&str>], concat!(
-    "select ", columns!(), "
-       from webhook._event as w
-      where w.event_id = any ($2)
-        and w.origin = $1"));
 
 statement!(
     SNAPSHOT,
@@ -110,9 +34,20 @@ statement!(FENCE, [Vec<&str>, &str],
      select r.event, $2 from unnest($1) as r (event)
      on conflict do nothing");
 
-statement!(OPEN_WINDOW, [i64, i64, i64, &str, &str, &str, &str, &str, &str, i64],
-    "insert into webhook._ledger (n, incarnation, batch, kind, prev, cur, from_xid, from_id, to_xid, to_id, pos)
-     values ($1, $2, $3, 'window', $4::pg_snapshot, $5::pg_snapshot, $6::xid8, $7, $8::xid8, $9, $10)");
+statement!(OPEN_WINDOW, [i64, i64, i64, &str, &str, &str, &str, &str, &str, i64, i64, Option<Vec<&str>>, &str],
+    "insert into webhook._ledger (
+       n, incarnation, batch, kind, prev, cur, from_xid, from_id, to_xid, to_id, pos, stream, partners)
+     values ($1, $2, $3, $13, $4::pg_snapshot, $5::pg_snapshot, $6::xid8, $7, $8::xid8, $9, $10, $11, $12)");
+
+// Everybody's stream has passed over the events of the other one, without a word in the ledger: that it is behind
+// them now must be there as soon as they are its own again.
+statement!(
+    JOIN_STREAM,
+    [i64, i64, i64, i64, &str],
+    "insert into webhook._ledger (n, incarnation, batch, kind, stream, prev, cur)
+     values ($1, $2, $3, 'joined', $4, null, null),
+            ($1 + 1, $2, $3 + 1, 'place', 0, $5::pg_snapshot, $5::pg_snapshot)"
+);
 
 statement!(KNOWN, [Vec<&str>, Vec<i64>],
     "select d.event_id, d.endpoint_id, d.attempt_count, d.series_start, d.state, d.reason
@@ -132,108 +67,6 @@ pub fn snapshot() -> Snapshot {
         Ok(snapshot) => snapshot,
         Err(error) => error!("{error}"),
     }
-}
-
-/// Events of transactions that ran in `prev`, after the keyset `after`, in order.
-pub fn read_late(
-    origin: i64,
-    prev: &Snapshot,
-    cur: &Snapshot,
-    after: &(u64, String),
-    limit: i32,
-    bytes: i64,
-) -> Vec<Seen> {
-    let running = prev
-        .running()
-        .iter()
-        .map(u64::to_string)
-        .collect::<Vec<_>>()
-        .join(",");
-    select(
-        &READ_LATE,
-        &[
-            origin.into(),
-            format!("{{{running}}}").as_str().into(),
-            cur.to_string().as_str().into(),
-            after.0.to_string().as_str().into(),
-            after.1.as_str().into(),
-            limit.into(),
-            bytes.into(),
-        ],
-        |rows| rows.filter_map(|row| see(&row)).collect(),
-    )
-}
-
-/// Events of transactions that began after the keyset and are visible in `cur`, in order.
-pub fn read_new(
-    origin: i64,
-    cur: &Snapshot,
-    after: &(u64, String),
-    limit: i32,
-    bytes: i64,
-) -> Vec<Seen> {
-    select(
-        &READ_NEW,
-        &[
-            origin.into(),
-            cur.xmax().to_string().as_str().into(),
-            cur.to_string().as_str().into(),
-            after.0.to_string().as_str().into(),
-            after.1.as_str().into(),
-            limit.into(),
-            bytes.into(),
-        ],
-        |rows| rows.filter_map(|row| see(&row)).collect(),
-    )
-}
-
-/// Every row has a place, so that one that cannot be read hides none of those behind it.
-fn see(row: &SpiHeapTupleData<'_>) -> Option<Seen> {
-    let text = |index: usize| row.get::<String>(index).ok().flatten();
-    Some(Seen {
-        place: (text(1)?.parse().ok()?, text(2)?),
-        bytes: text(16).map_or(0, |body| i64::try_from(body.len()).unwrap_or(i64::MAX)),
-        row: read(row),
-    })
-}
-
-/// Events by their ids, in no order; those of another origin are left out.
-pub fn events_by_id(origin: i64, ids: &[EventId]) -> Vec<Row> {
-    let ids: Vec<String> = ids.iter().map(EventId::to_string).collect();
-    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    select(&READ_BY_ID, &[origin.into(), ids.into()], |rows| {
-        rows.filter_map(|row| read(&row)).collect()
-    })
-}
-
-/// None for a row that emit cannot have written, an event id that is none for instance.
-fn read(row: &SpiHeapTupleData<'_>) -> Option<Row> {
-    let text = |index: usize| row.get::<String>(index).ok().flatten();
-    let body = text(16);
-    Some(Row {
-        xid: text(1)?.parse().ok()?,
-        expunged: body.is_none(),
-        event: Event {
-            id: text(2)?.parse().ok()?,
-            partner_id: text(3)?,
-            kind: text(4)?,
-            source: text(5),
-            occurred_at: unix_micros(row.get::<TimestampWithTimeZone>(6).ok().flatten()?),
-            subject_type: text(7),
-            subject_id: text(8),
-            subject_version: row.get::<i64>(9).ok().flatten(),
-            scope: text(10),
-            schema_version: text(11),
-            correlation_id: text(12),
-            causation: text(13),
-            traceparent: text(14),
-            test: row.get::<bool>(15).ok().flatten()?,
-            data: body.unwrap_or_default(),
-        },
-        seal_key: row.get::<i64>(17).ok().flatten()?,
-        seal: row.get::<Vec<u8>>(18).ok().flatten()?,
-        digest: row.get::<Vec<u8>>(19).ok().flatten()?,
-    })
 }
 
 /// Every key that may have sealed an event.
@@ -261,6 +94,8 @@ pub struct Opening<'a> {
     /// Position of the first event; the others follow one by one.
     pub pos: i64,
     pub now: i64,
+    pub stream: i64,
+    pub whose: &'a Whose,
 }
 
 /// Writes the feed rows and the ledger row of a batch, and those events that are fenced.
@@ -289,6 +124,33 @@ pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[String]
         );
     }
     fence(fenced);
+    let last = opening.pos + i64::try_from(published.len()).unwrap_or(0);
+    write_place(opening, "window", last);
+}
+
+/// A stream is set aside: from `from` on it reads the events of its partners, and nobody else does.
+pub fn set_stream_aside(opening: &Opening<'_>) {
+    write_place(opening, "aside", opening.pos);
+}
+
+/// A stream has caught up with that of everybody, which has read `read` to its end. Writes the rows `n` and
+/// `n + 1`, of which the second one holds the position of everybody's stream.
+pub fn join_stream(n: i64, incarnation: i64, batch: i64, stream: i64, read: &Snapshot) {
+    run(
+        &JOIN_STREAM,
+        &[
+            n.into(),
+            incarnation.into(),
+            batch.into(),
+            stream.into(),
+            read.to_string().as_str().into(),
+        ],
+        |_| (),
+    );
+}
+
+fn write_place(opening: &Opening<'_>, kind: &str, last: i64) {
+    let partners: Vec<&str> = opening.whose.partners.iter().map(String::as_str).collect();
     run(
         &OPEN_WINDOW,
         &[
@@ -301,7 +163,10 @@ pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[String]
             opening.from.1.as_str().into(),
             opening.to.0.to_string().as_str().into(),
             opening.to.1.as_str().into(),
-            (opening.pos + i64::try_from(published.len()).unwrap_or(0)).into(),
+            last.into(),
+            opening.stream.into(),
+            (!partners.is_empty()).then_some(partners).into(),
+            kind.into(),
         ],
         |_| (),
     );

@@ -1,0 +1,246 @@
+//! From the events of a window to pairs: the batch with its feed rows, the seals, the endpoints that match, and
+//! whether a pair waits in memory or is parked at once.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use pgrx::pg_sys;
+use sha2::{Digest, Sha256};
+
+use super::configuration::Standing;
+use super::memory::Lane;
+use super::pair::{Message, Waiting};
+use super::transaction::{Trouble, transaction};
+use super::{Batch, Leader};
+use crate::pg::emit::now_micros;
+use crate::pg::outbox::{self, Change, Opening, Row, Seen};
+use crate::rules::envelope;
+use crate::rules::ids::{EndpointId, Pair};
+
+/// How far the feed follows an event whose id lies ahead of this machine's clock.
+const MAX_AHEAD_MS: u64 = 5_000;
+
+impl Leader {
+    /// Opens a batch: feed and ledger first, then its pairs wait for their turn.
+    pub fn open(&mut self, stream: Option<usize>, rows: &[Seen]) -> Result<(), Trouble> {
+        let Some(last) = rows.last() else {
+            return Ok(());
+        };
+        let to = last.place.clone();
+        let (sound, fenced) = self.sort_out(rows);
+        let batch = self.last_batch + 1;
+        let n = self.last_n + 1;
+        let pos = self.next_position(&sound);
+        let aside = stream.and_then(|index| self.asides.get(index));
+        let (window, number, whose) = match aside {
+            Some(aside) => (&aside.window, aside.stream, aside.whose.clone()),
+            None => (&self.window, 0, self.everybody()),
+        };
+        let lane = aside.map_or(Lane::Fresh, |_| Lane::Aside);
+        let doubtful = aside.is_some_and(|aside| aside.doubtful);
+        {
+            let (Some(prev), Some(cur)) = (&window.prev, &window.cur) else {
+                return Ok(());
+            };
+            let opening = Opening {
+                n,
+                incarnation: self.incarnation,
+                batch,
+                prev,
+                cur,
+                from: &window.after,
+                to: &to,
+                pos,
+                now: now_micros(),
+                stream: number,
+                whose: &whose,
+            };
+            let published: Vec<_> = sound.iter().map(|row| &row.event).collect();
+            transaction(
+                self.owner,
+                false,
+                c"webhook leader: opening a batch",
+                || {
+                    outbox::open_batch(&opening, &published, &fenced);
+                },
+            )?;
+        }
+        // Nothing is sent before it is durable: an emitter may have committed asynchronously. Every window
+        // of a stream that was set aside was one of everybody's before.
+        // SAFETY: the main thread, outside any transaction; returns at once when already on disk.
+        unsafe { pg_sys::XLogFlush(self.window.flush) };
+        self.be_cautious();
+        self.window_of(stream).after = to;
+        (self.last_n, self.last_batch) = (n, batch);
+        match stream.and_then(|index| self.asides.get_mut(index)) {
+            Some(aside) => aside.position_n = n,
+            None => self.position_n = n,
+        }
+        self.last_pos = pos + i64::try_from(sound.len()).unwrap_or(0);
+        self.slot.fenced.fetch_add(
+            u64::try_from(fenced.len()).unwrap_or(0),
+            std::sync::atomic::Ordering::Relaxed,
+        );
+        self.batches.insert(batch, Batch { n, left: 1 });
+        for event in &fenced {
+            if let Ok(event) = event.parse() {
+                self.tell_fenced(event);
+            }
+        }
+        let there = if doubtful {
+            self.made_already(&sound)?
+        } else {
+            HashSet::new()
+        };
+        for row in sound {
+            self.fan_out(row, batch, lane, &there);
+        }
+        self.settle(batch);
+        Ok(())
+    }
+
+    /// Pairs of these events that have a row: a new endpoint was given them.
+    fn made_already(&self, rows: &[&Row]) -> Result<HashSet<Pair>, Trouble> {
+        let pairs: Vec<Pair> = rows
+            .iter()
+            .flat_map(|row| {
+                let event = row.event.id;
+                let matching = self.configuration.matches(&row.event, row.xid);
+                matching
+                    .into_iter()
+                    .map(move |endpoint| Pair { event, endpoint })
+            })
+            .collect();
+        let known = transaction(
+            self.owner,
+            false,
+            c"webhook leader: reading deliveries",
+            || outbox::known_pairs(&pairs),
+        )?;
+        Ok(known.into_keys().collect())
+    }
+
+    /// First feed position of a batch: after all earlier ones, and not before the time of its newest
+    /// event, so that an event is found by walking the feed from its own time even after the clock was
+    /// set back. An event from far ahead cannot drag the feed with it.
+    fn next_position(&self, rows: &[&Row]) -> i64 {
+        let now = u64::try_from(now_micros() / 1000).unwrap_or(0);
+        let newest = rows
+            .iter()
+            .map(|row| row.event.id.unix_ms())
+            .max()
+            .unwrap_or(0);
+        let at = newest.clamp(now, now + MAX_AHEAD_MS);
+        (self.last_pos + 1).max(EndpointId::new(at, 0).0)
+    }
+
+    /// Separates rows that are what emit wrote from those that are not.
+    fn sort_out<'a>(&self, seen: &'a [Seen]) -> (Vec<&'a Row>, Vec<String>) {
+        let mut sound = Vec::with_capacity(seen.len());
+        let mut fenced = Vec::new();
+        for seen in seen {
+            match &seen.row {
+                Some(row) if self.sealed(row) => sound.push(row),
+                _ => fenced.push(seen.place.1.clone()),
+            }
+        }
+        (sound, fenced)
+    }
+
+    /// Whether the seal of a row holds: over the whole envelope and the digest, and the digest over
+    /// the bytes. An expunged row keeps its digest and so its seal.
+    pub fn sealed(&self, row: &Row) -> bool {
+        let Some(key) = self.seal_keys.get(&row.seal_key) else {
+            return false;
+        };
+        let Ok(digest) = <[u8; 32]>::try_from(row.digest.as_slice()) else {
+            return false;
+        };
+        let bytes_match =
+            row.expunged || <[u8; 32]>::from(Sha256::digest(row.event.data.as_bytes())) == digest;
+        bytes_match && envelope::seal(key, &row.event, self.origin, &digest).as_slice() == row.seal
+    }
+
+    /// Makes the pairs of an event: they wait in memory, or in the due table where they cannot be
+    /// sent within the first pass.
+    fn fan_out(&mut self, row: &Row, batch: i64, lane: Lane, there: &HashSet<Pair>) {
+        if row.expunged {
+            return;
+        }
+        let endpoints = self.configuration.matches(&row.event, row.xid);
+        if endpoints.is_empty() {
+            return;
+        }
+        let class = self.configuration.class(&row.event.kind);
+        let message = Message::new(&row.event, class);
+        for id in endpoints {
+            let pair = Pair {
+                event: row.event.id,
+                endpoint: id,
+            };
+            if !there.contains(&pair) {
+                self.add_first_pass(pair, Arc::clone(&message), batch, lane);
+            }
+        }
+    }
+
+    /// One pair of a window: waits its turn, or is parked at once.
+    fn add_first_pass(&mut self, pair: Pair, message: Arc<Message>, batch: i64, lane: Lane) {
+        let Some(endpoint) = self.configuration.endpoint(pair.endpoint) else {
+            return;
+        };
+        let (revision, standing) = (endpoint.revision, endpoint.standing);
+        let (bits, subject) = self.holds(pair.endpoint, &message.kind, message.subject.as_ref());
+        let waiting = Waiting {
+            pair,
+            message,
+            revision,
+            attempt_count: 0,
+            series_start: 0,
+            series_at: None,
+            deaths: 0,
+            subject,
+            batch,
+            due: None,
+        };
+        if let Some(open) = self.batches.get_mut(&batch) {
+            open.left += 1;
+        }
+        if bits != 0 {
+            if let Some(subject) = &waiting.subject {
+                self.turns.add((pair.endpoint, Arc::clone(subject)));
+            }
+            self.hold(waiting, bits);
+            return;
+        }
+        let limit = i64::try_from(self.settings.first_pass_limit.as_micros()).unwrap_or(i64::MAX);
+        let now = self.clock.now();
+        if standing == Standing::Holds
+            || self.behind.contains(&pair.endpoint)
+            || self.scheduler.expected_wait(pair.endpoint, now) > limit
+        {
+            self.park(waiting);
+            return;
+        }
+        self.memory.enter(pair, lane, waiting.message.body.len());
+        self.scheduler
+            .push(pair.endpoint, waiting.message.class, waiting, now);
+    }
+
+    /// Writes a pair as pending and due now, instead of letting its batch wait for it.
+    pub fn park(&mut self, waiting: Waiting) {
+        let Some(waiting) = self.not_settled(waiting) else {
+            return;
+        };
+        let at = self.stamp(self.clock.now());
+        self.behind.insert(waiting.pair.endpoint);
+        self.note_due((waiting.pair.endpoint, waiting.message.class), at);
+        self.leave(waiting.pair);
+        self.record(Change {
+            next_attempt_at: Some(at),
+            due: None,
+            ..waiting.change("pending")
+        });
+        self.settle(waiting.batch);
+    }
+}
