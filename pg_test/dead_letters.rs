@@ -350,3 +350,24 @@ fn settled(shop: &mut Outbox, event: &str, endpoint: &Endpoint) -> Delivery {
     assert_eq!(shop.attempts(event, endpoint).len(), 2);
     delivery
 }
+
+#[test]
+fn a_skip_of_a_request_on_the_wire_survives_the_end_of_the_leader() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    receiver.behave("/hook", |_| Answer::hang());
+    let endpoint = shop.endpoint("hung", &receiver.url("/hook"));
+    let event = shop.emit("order.paid", "hung", "{}");
+    receiver.wait_for(1, PATIENCE);
+    // It outlasts the first pass, and has its row.
+    let waiting = shop.wait_for_state(&event, &endpoint, "pending");
+    let request = shop.number(&format!(
+        "select webhook.skip('{}', 'nobody wants it')",
+        waiting.id
+    ));
+    shop.restart_leader();
+    let reply = shop.reply(request);
+    assert_eq!((reply.state.as_str(), reply.deliveries), ("done", 1));
+    let skipped = shop.wait_for_state(&event, &endpoint, "skipped");
+    assert_eq!(skipped.reason.as_deref(), Some("nobody wants it"));
+}

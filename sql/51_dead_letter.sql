@@ -229,6 +229,8 @@ begin
   select p.event_id, p.endpoint_id
     into pair
     from webhook._parse_delivery_id(delivery_id) as p;
+  -- Two that correct the same delivery would emit two events.
+  perform pg_advisory_xact_lock(hashtextextended('webhook.correct ' || delivery_id, 0));
   select d.state
     into dead_state
     from webhook._delivery d
@@ -264,6 +266,21 @@ begin
       errcode = 'object_not_in_prerequisite_state',
       message = format('event "%s" is fenced', event.event_id),
       detail = fence;
+  end if;
+  if exists (
+       select
+         from webhook._request r
+        where r.state = 'pending'
+          and r.verb = 'close'
+          and r.reason like 'corrected by evt\_%'
+          and r.event_id = pair.event_id
+          and r.endpoint_id = pair.endpoint_id)
+  then
+    raise exception using
+      errcode = 'object_not_in_prerequisite_state',
+      message = format('delivery "%s" was corrected before', delivery_id),
+      detail = 'The leader has not closed it yet.',
+      hint = 'See webhook.requests and webhook.audit_log.';
   end if;
   new_id := webhook.emit(
     type => event.type,

@@ -96,6 +96,9 @@ select e.type, e.partner_id, e.subject_type, e.subject_id, e.subject_version, e.
 select verb, event_id = (select event_id from d where state = 'dead'), endpoint_id = :hook, state, pg_temp.masked(reason) from webhook.requests where reason ~ :'corrected';
 select verb, object_kind, object_id = pg_temp.dlv('dead'), partner_id, before, pg_temp.masked(after::text), reason, request_id = (select request_id from webhook.requests where reason ~ :'corrected')
   from webhook.audit_log where verb = 'correct';
+-- Once only.
+select pg_temp.masked(pg_temp.failure(format('select webhook.correct(%L, %L, %L)', pg_temp.dlv('dead'), '{}', 'again')));
+update webhook._request set state = 'done' where verb = 'close';
 select webhook.correct(pg_temp.dlv('foreign'), '[]', 'a list') as corrected \gset
 select partner_id, test, body from webhook._event where event_id = :'corrected';
 select state, pg_temp.masked(pg_temp.failure(format('select webhook.correct(%L, %L, %L)', pg_temp.dlv(state), '{}', 'x'))) from d where state not in ('dead', 'foreign') order by state;

@@ -21,7 +21,7 @@ use crate::rules::policy::expired;
 const CLAIM_QUEUES: usize = 100;
 const CLAIM_ROWS: usize = 64;
 /// Every so many claims a place is kept for the second class.
-const KEEP_EVERY: i64 = 5;
+const KEEP_EVERY: u32 = 5;
 /// How long a suspect waits while another one is being sent.
 const PUT_OFF: i64 = 1_000_000;
 
@@ -38,7 +38,7 @@ impl Leader {
         let now = self.clock.now();
         let (pairs, bytes) = self.memory.claimable(self.settings.max_in_flight * 2);
         let claims = self.claims(now, pairs);
-        if claims.is_empty() || bytes == 0 {
+        if claims.is_empty() || bytes == 0 || self.is_finding_its_way() {
             return Ok(());
         }
         // A result on its way may change the very rows: written first, they are read as they are.
@@ -154,12 +154,12 @@ impl Leader {
     /// What to claim now, at most `pairs` in all, with the keysets to go on from. Of an endpoint's two
     /// classes the first has its way; every few claims one place is kept for the second, so that an endless
     /// stream of the first does not starve it.
-    fn claims(&self, now: i64, mut pairs: usize) -> Vec<Claim> {
+    fn claims(&mut self, now: i64, mut pairs: usize) -> Vec<Claim> {
         let mut claims = Vec::new();
+        let mut shared = Vec::new();
         let mut partners = self.claimed_by_partner();
         let mut looked_at = HashSet::new();
         let per_partner = self.settings.max_in_flight_per_partner * 2;
-        let kept = usize::from(self.last_batch % KEEP_EVERY == 0);
         for (endpoint, _, room) in self.claimable(now) {
             if pairs == 0 || claims.len() >= CLAIM_QUEUES {
                 break;
@@ -177,7 +177,16 @@ impl Leader {
                     .get(&(endpoint, class))
                     .is_some_and(|due| due.at <= now)
             };
-            let (first, second) = match (due(0), due(1)) {
+            let both = (due(0), due(1));
+            let kept = usize::from(
+                both == (true, true)
+                    && self.shared_claims.get(&endpoint).copied().unwrap_or(0) % KEEP_EVERY
+                        == KEEP_EVERY - 1,
+            );
+            if both == (true, true) {
+                shared.push(endpoint);
+            }
+            let (first, second) = match both {
                 (true, true) if most > kept => (most - kept, kept),
                 (true, true) => (0, most),
                 (true, false) => (most, 0),
@@ -190,6 +199,10 @@ impl Leader {
             }
             *held += most;
             pairs -= most;
+        }
+        drop(partners);
+        for endpoint in shared {
+            *self.shared_claims.entry(endpoint).or_default() += 1;
         }
         claims
     }
@@ -271,6 +284,7 @@ impl Leader {
             series_at: row.series_at,
             deaths: row.deaths,
             subject: row.subject.map(Arc::from),
+            asked: row.asked,
             batch,
             due: Some(row.next_attempt_at),
         };

@@ -1,7 +1,7 @@
 //! Carrying out what operators set: pauses, resumed event types, narrowed subscriptions, and the order of
 //! subjects. What touches many rows is done a bounded number at a time.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Leader;
@@ -9,7 +9,7 @@ use super::configuration::Standing;
 use super::pair::Settled;
 use super::transaction::{Trouble, transaction};
 use super::window::Window;
-use crate::pg::outbox::{self, Change, PauseRow, Queued, Subject, Walk, hold};
+use crate::pg::outbox::{self, Change, PauseRow, Place, Queued, Subject, Walk, hold};
 use crate::rules::ids::EndpointId;
 
 /// Rows looked at in one transaction.
@@ -24,8 +24,8 @@ pub struct Turns {
     subjects: HashSet<Subject>,
     /// Too many to be kept, or a life that does not know them: whatever is held is looked at.
     all: bool,
-    /// The same for these endpoints.
-    whole: HashSet<EndpointId>,
+    /// The same for these endpoints, from this subject on.
+    whole: HashMap<EndpointId, Arc<str>>,
 }
 
 impl Turns {
@@ -49,7 +49,12 @@ impl Turns {
 
     /// Whether the turn of this subject is still to be decided.
     pub fn knows(&self, subject: &Subject) -> bool {
-        self.all || self.whole.contains(&subject.0) || self.subjects.contains(subject)
+        self.all
+            || self.subjects.contains(subject)
+            || self
+                .whole
+                .get(&subject.0)
+                .is_some_and(|after| *after < subject.1)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -79,9 +84,8 @@ impl Leader {
         }
         self.follow_standing(moved);
         for kind in resumed {
-            if !self.to_release.contains(&kind) {
-                self.to_release.push(kind);
-            }
+            self.to_release.retain(|(other, _)| *other != kind);
+            self.to_release.push((kind, Place::default()));
         }
     }
 
@@ -118,39 +122,56 @@ impl Leader {
             .iter()
             .cloned()
             .partition(|subject| self.amid_window(subject.0));
-        let (whole_later, whole): (HashSet<EndpointId>, HashSet<EndpointId>) = self
-            .configuration
-            .endpoints()
-            .filter(|(_, endpoint)| endpoint.ordered)
-            .map(|(id, _)| id)
-            .filter(|id| self.turns.all || self.turns.whole.contains(id))
-            .partition(|id| self.amid_window(*id));
-        if !ready.is_empty() || !whole.is_empty() {
-            // The rows in question may be among the outcomes still.
-            if !self.outcomes.changes.is_empty() {
-                self.write()?;
-            }
-            let at = self.stamp(self.clock.now());
-            let whole: Vec<EndpointId> = whole.into_iter().collect();
-            let released = transaction(
-                self.owner,
-                false,
-                c"webhook leader: keeping the order of subjects",
-                || {
-                    let mut subjects = ready;
-                    if !whole.is_empty() {
-                        subjects.extend(outbox::held_subjects(&whole));
-                    }
-                    outbox::release_subjects(&subjects, at)
-                },
-            )?;
-            self.note_released(&released);
+        if self.turns.all {
+            self.turns.whole = self
+                .configuration
+                .endpoints()
+                .filter(|(_, endpoint)| endpoint.ordered)
+                .map(|(id, _)| (id, Arc::from("")))
+                .collect();
+            self.turns.all = false;
         }
-        self.turns = Turns {
-            subjects: later.into_iter().collect(),
-            all: false,
-            whole: whole_later,
-        };
+        // One endpoint after the other, a bounded number of its subjects at a time.
+        let whole = self
+            .turns
+            .whole
+            .iter()
+            .find(|(id, _)| !self.amid_window(**id))
+            .map(|(id, after)| (*id, Arc::clone(after)));
+        if ready.is_empty() && whole.is_none() {
+            return Ok(());
+        }
+        // The rows in question may be among the outcomes still.
+        if !self.outcomes.changes.is_empty() {
+            self.write()?;
+        }
+        let at = self.stamp(self.clock.now());
+        let (released, last) = transaction(
+            self.owner,
+            false,
+            c"webhook leader: keeping the order of subjects",
+            || {
+                let mut subjects = ready;
+                let mut last = None;
+                if let Some((id, after)) = &whole {
+                    let held = outbox::held_subjects(*id, after, ROWS);
+                    last = held.last().map(|(_, subject)| Arc::clone(subject));
+                    subjects.extend(held);
+                }
+                (outbox::release_subjects(&subjects, at), last)
+            },
+        )?;
+        self.note_released(&released);
+        self.turns.subjects = later.into_iter().collect();
+        match (whole, last) {
+            (Some((id, _)), Some(last)) => {
+                self.turns.whole.insert(id, last);
+            }
+            (Some((id, _)), None) => {
+                self.turns.whole.remove(&id);
+            }
+            (None, _) => {}
+        }
         Ok(())
     }
 
@@ -162,7 +183,7 @@ impl Leader {
         let mut unwanted = Vec::new();
         let mut wanted = Vec::new();
         for waiting in self.scheduler.take_all(id) {
-            if unwanted_type(endpoint, &waiting.message.kind) {
+            if !waiting.asked && unwanted_type(endpoint, &waiting.message.kind) {
                 unwanted.push(waiting);
             } else {
                 wanted.push(waiting);
@@ -170,6 +191,7 @@ impl Leader {
         }
         for flight in self.flights.values_mut() {
             if flight.waiting.pair.endpoint == id
+                && !flight.waiting.asked
                 && unwanted_type(endpoint, &flight.waiting.message.kind)
             {
                 flight.settled.get_or_insert(Settled {
@@ -193,8 +215,10 @@ impl Leader {
     /// What operators set for what waits in the due table, one piece of it at a time.
     pub fn carry_on_control(&mut self) -> Result<(), Trouble> {
         let between = |window: &Window| window.cur.is_none();
-        if between(&self.window) && self.asides.iter().all(|aside| between(&aside.window)) {
-            // Again, when it failed at the end of a window.
+        let all_between =
+            between(&self.window) && self.asides.iter().all(|aside| between(&aside.window));
+        if all_between || self.control_left() {
+            // Again, when it failed at the end of a window; and what is left of it.
             self.take_turns()?;
         }
         self.narrow_queues()?;
@@ -204,7 +228,11 @@ impl Leader {
 
     /// Whether something of that is left to do.
     pub fn control_left(&self) -> bool {
-        !self.to_narrow.is_empty() || !self.to_release.is_empty() || !self.to_free.is_empty()
+        let turns = self.turns.whole.keys().any(|id| !self.amid_window(*id));
+        turns
+            || !self.to_narrow.is_empty()
+            || !self.to_release.is_empty()
+            || !self.to_free.is_empty()
     }
 
     fn narrow_queues(&mut self) -> Result<(), Trouble> {
@@ -265,7 +293,7 @@ impl Leader {
     }
 
     fn release_types(&mut self) -> Result<(), Trouble> {
-        let Some(kind) = self.to_release.last().cloned() else {
+        let Some((kind, after)) = self.to_release.last().cloned() else {
             return Ok(());
         };
         if self.configuration.type_paused(&kind) {
@@ -276,21 +304,23 @@ impl Leader {
             self.write()?;
         }
         let at = self.stamp(self.clock.now());
-        let (released, touched) = transaction(
+        let (released, touched, last) = transaction(
             self.owner,
             false,
             c"webhook leader: releasing an event type",
-            || outbox::release_type(&kind, at, ROWS),
+            || outbox::release_type(&kind, &after, at, ROWS),
         )?;
         self.note_released(&released);
         if touched < usize::try_from(ROWS).unwrap_or(0) {
             self.to_release.pop();
+        } else if let Some(releasing) = self.to_release.last_mut() {
+            releasing.1 = last;
         }
         Ok(())
     }
 
     fn free_orders(&mut self) -> Result<(), Trouble> {
-        let Some(id) = self.to_free.last().copied() else {
+        let Some((id, after)) = self.to_free.last().cloned() else {
             return Ok(());
         };
         let ordered = self
@@ -305,15 +335,22 @@ impl Leader {
             self.write()?;
         }
         let at = self.stamp(self.clock.now());
-        let released = transaction(
+        let (released, last) = transaction(
             self.owner,
             false,
             c"webhook leader: ending the order of an endpoint",
-            || outbox::free_order(id, at, ROWS),
+            || outbox::free_order(id, &after, at, ROWS),
         )?;
         self.note_released(&released);
-        if released.len() < usize::try_from(ROWS).unwrap_or(0) {
-            self.to_free.pop();
+        match last {
+            Some(last) => {
+                if let Some(freeing) = self.to_free.last_mut() {
+                    freeing.1 = last;
+                }
+            }
+            None => {
+                self.to_free.pop();
+            }
         }
         Ok(())
     }

@@ -224,6 +224,11 @@ impl Leader {
     pub fn leave(&mut self, pair: crate::rules::ids::Pair) {
         self.memory.leave(pair);
         self.settled.remove(&pair);
+        // A request may wait for just this one.
+        if !self.settling.is_empty() {
+            self.settling.clear();
+            self.requests_waiting = true;
+        }
         if self.suspect == Some(pair) {
             self.suspect = None;
         }

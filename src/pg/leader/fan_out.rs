@@ -200,6 +200,7 @@ impl Leader {
             series_at: None,
             deaths: 0,
             subject,
+            asked: false,
             batch,
             due: None,
         };

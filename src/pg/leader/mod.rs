@@ -47,7 +47,7 @@ use self::reload::{caps, client};
 use self::standing::Closing;
 use self::transaction::{Trouble, terminating, transaction};
 use self::window::Window;
-use super::outbox::{self, EndpointRow, Outcomes, Walk};
+use super::outbox::{self, EndpointRow, Outcomes, Place, Walk};
 use super::settings::Settings;
 use super::wake::{Activity, Slot};
 use crate::rules::ids::{EndpointId, Pair};
@@ -181,10 +181,10 @@ struct Leader {
     turns: Turns,
     /// Endpoints whose queue is to be searched for what they do not want any more.
     to_narrow: Vec<(EndpointId, Walk)>,
-    /// Event types that are not paused any more and still have held pairs.
-    to_release: Vec<String>,
-    /// Endpoints that keep no order any more.
-    to_free: Vec<EndpointId>,
+    /// Event types that are not paused any more and still have held pairs, from where on.
+    to_release: Vec<(String, Place)>,
+    /// Endpoints that keep no order any more, with the last event that was freed.
+    to_free: Vec<(EndpointId, String)>,
     /// Closed endpoints whose queue is still to be cancelled.
     to_cancel: Vec<Closing>,
     /// Their changes, which take effect when that is done.
@@ -196,6 +196,10 @@ struct Leader {
     rest_until: Option<Instant>,
     last_look: Instant,
     requests_waiting: bool,
+    /// Requests that wait for pairs in memory to come out of it.
+    settling: HashSet<i64>,
+    /// Claims made of each endpoint that has two classes due.
+    shared_claims: HashMap<EndpointId, u32>,
     /// Somebody committed something.
     look_soon: bool,
     upkeep: upkeep::Upkeep,
@@ -257,6 +261,8 @@ impl Leader {
             rest_until: None,
             last_look: Instant::now(),
             requests_waiting: false,
+            settling: HashSet::new(),
+            shared_claims: HashMap::new(),
             look_soon: true,
             upkeep: upkeep::Upkeep::new(),
             settings,

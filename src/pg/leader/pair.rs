@@ -83,6 +83,8 @@ pub struct Waiting {
     pub deaths: i16,
     /// Subject whose order is kept.
     pub subject: Option<Arc<str>>,
+    /// Somebody asked for this attempt: it is made whatever the endpoint subscribes to.
+    pub asked: bool,
     /// Batch that stays open until the pair has a row.
     pub batch: i64,
     /// Its row in the due table; none in a first pass.

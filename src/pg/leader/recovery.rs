@@ -17,7 +17,7 @@ use super::telling::raise;
 use super::transaction::{Trouble, transaction};
 use super::window::Window;
 use crate::pg::emit::now_micros;
-use crate::pg::outbox::{self, Amount, Attempted, Change, Outcomes, Position, hold};
+use crate::pg::outbox::{self, Amount, Attempted, Change, Outcomes, Place, Position, hold};
 use crate::rules::delivery::{Category, State};
 use crate::rules::ids::Pair;
 
@@ -45,6 +45,11 @@ impl Leader {
             // SAFETY: the main thread, outside any transaction; the end of this process's last commit.
             unsafe { pg_sys::XLogFlush(pg_sys::XactLastCommitEnd) };
         }
+    }
+
+    /// Whether this life has still to find out what was asked of the last one.
+    pub fn is_finding_its_way(&self) -> bool {
+        self.requests_waiting && self.clock.age() < CAUTION
     }
 
     /// Takes up where the last life ended.
@@ -106,6 +111,8 @@ impl Leader {
                 _ => self.resolve_claim(batch)?,
             }
         }
+        // What was asked of the last life may be about the very pairs that are due again.
+        self.requests_waiting = true;
         // What the last life had begun to release.
         let (types, endpoints) = transaction(
             self.owner,
@@ -113,11 +120,17 @@ impl Leader {
             c"webhook leader: reading what is held",
             || (outbox::held_types(), outbox::held_endpoints()),
         )?;
-        self.to_release = types;
-        self.to_free = endpoints;
+        self.to_release = types
+            .into_iter()
+            .map(|kind| (kind, Place::default()))
+            .collect();
+        self.to_free = endpoints
+            .into_iter()
+            .map(|id| (id, String::new()))
+            .collect();
         // Queues of endpoints that closed while nobody looked.
         let mut closed: Vec<_> = self.due.keys().map(|queue| queue.0).collect();
-        closed.extend(&self.to_free);
+        closed.extend(self.to_free.iter().map(|(id, _)| *id));
         closed.sort_unstable();
         closed.dedup();
         closed.retain(|id| self.closed(*id));

@@ -12,6 +12,8 @@ use crate::rules::ids::{EndpointId, Pair};
 
 /// Requests carried out in one round.
 const ROUND: i32 = 100;
+/// Pairs after which no further one is begun in the same round.
+const PAIRS_OF_ROUND: usize = 2_000;
 
 /// What becomes of a replay.
 struct Plan {
@@ -35,12 +37,13 @@ impl Leader {
             self.write()?;
         }
         let origin = self.origin;
+        let waits: Vec<i64> = self.settling.iter().copied().collect();
         let requests = transaction(
             self.owner,
             true,
             c"webhook leader: reading requests",
             || {
-                outbox::pending_requests(origin, ROUND)
+                outbox::pending_requests(origin, waits, ROUND)
                     .into_iter()
                     .map(|request| {
                         let (pairs, event) = match request.event {
@@ -56,7 +59,14 @@ impl Leader {
             },
         )?;
         let mut again = requests.len() == usize::try_from(ROUND).unwrap_or(0);
+        let mut left = PAIRS_OF_ROUND;
         for (request, pairs, event) in requests {
+            // What is on its way must not wait for a hundred requests of ten thousand deliveries each.
+            if left == 0 {
+                again = true;
+                break;
+            }
+            left = left.saturating_sub(request.pairs.len());
             // Committed after the window was taken: an event's first pass is still to come, and what was
             // set along with the request is not in force yet.
             let prev = self.window.prev.as_ref();

@@ -154,7 +154,8 @@ impl Leader {
             self.narrow(id);
         }
         for id in applied.unordered {
-            self.to_free.push(id);
+            self.to_free.retain(|(other, _)| *other != id);
+            self.to_free.push((id, String::new()));
         }
     }
 

@@ -25,7 +25,7 @@ impl Leader {
         )?;
         let mut series = Vec::new();
         let mut left_out = Tally::default();
-        let mut out_of_order = 0;
+        let (mut out_of_order, mut in_line) = (0, 0);
         for pair in &request.pairs {
             let Some(state) = known.get(pair).map(|known| known.state.as_str()) else {
                 left_out.add("gone");
@@ -52,7 +52,7 @@ impl Leader {
                 .endpoint(pair.endpoint)
                 .is_some_and(|endpoint| endpoint.ordered);
             if row.is_some_and(|row| row.hold & hold::ORDER != 0) {
-                left_out.add("still waiting for the event before them");
+                in_line += 1;
             } else if row.is_none() && ordered {
                 out_of_order += 1;
             }
@@ -63,6 +63,9 @@ impl Leader {
         let mut result = format!("{} to be sent again", series.len());
         if out_of_order > 0 {
             result.push_str(&format!(", {out_of_order} of them out of order"));
+        }
+        if in_line > 0 {
+            result.push_str(&format!(", {in_line} of them after the event before them"));
         }
         left_out.append_to(&mut result);
         transaction(
@@ -83,7 +86,8 @@ impl Leader {
         Ok(())
     }
 
-    /// Pairs that are to be skipped or closed. One in memory is settled when it comes out of there.
+    /// Pairs that are to be skipped or closed. One in memory is settled when it comes out of there, and the
+    /// request waits for that: should this life end before, the next one carries it out.
     pub fn settle_pairs(&mut self, request: &Request) -> Result<(), Trouble> {
         let (state, from): (&'static str, &[&str]) = if request.verb == "skip" {
             ("skipped", &["pending", "retrying", "dead"])
@@ -98,12 +102,20 @@ impl Leader {
             || outbox::known_pairs(&request.pairs),
         )?;
         let mut now = Vec::new();
-        let mut later = 0;
+        let (mut later, mut earlier) = (0, 0);
         let mut left_out = Tally::default();
         for pair in &request.pairs {
             if state == "skipped" && self.memory.contains(*pair) {
                 self.settle_in_memory(*pair, state, &reason);
                 later += 1;
+                continue;
+            }
+            // Settled by this very request, when it came out of memory.
+            let settled = known.get(pair).is_some_and(|known| {
+                known.state == state && known.reason.as_deref() == Some(reason.as_str())
+            });
+            if settled && state == "skipped" {
+                earlier += 1;
                 continue;
             }
             match known.get(pair).map(|known| known.state.as_str()) {
@@ -113,12 +125,9 @@ impl Leader {
             }
         }
         let at = self.stamp(self.clock.now());
-        let mut result = format!("{} {state}", now.len());
-        if later > 0 {
-            result.push_str(&format!(", {later} on the way: {state} unless delivered"));
-        }
+        let count = now.len() + earlier;
+        let mut result = format!("{count} {state}");
         left_out.append_to(&mut result);
-        let count = now.len() + later;
         let released = transaction(
             self.owner,
             false,
@@ -126,10 +135,15 @@ impl Leader {
             || {
                 let subjects = outbox::settle_pairs(&now, state, &reason, from);
                 let released = outbox::release_subjects(&subjects, at);
-                outbox::finish_request(request.id, "done", count, &result);
+                if later == 0 {
+                    outbox::finish_request(request.id, "done", count, &result);
+                }
                 released
             },
         )?;
+        if later > 0 {
+            self.settling.insert(request.id);
+        }
         self.note_released(&released);
         Ok(())
     }

@@ -69,15 +69,16 @@ statement!(
 );
 
 // Released in the order of the events: the stamps follow one another.
-statement!(RELEASE_TYPE, [&str, TimestampWithTimeZone, i32, i32],
+statement!(RELEASE_TYPE, [&str, TimestampWithTimeZone, i32, i32, &str, i64],
     "with held as (
        select d.event_id, d.endpoint_id
          from webhook._due as d
          join webhook._event as e on e.event_id = d.event_id
         where d.hold <> 0
           and (d.hold & $3) <> 0
+          and (d.event_id, d.endpoint_id) > ($5, $6)
           and e.type = $1
-        order by d.event_id
+        order by d.event_id, d.endpoint_id
         limit $4),
      placed as (
        select h.event_id, h.endpoint_id,
@@ -97,7 +98,7 @@ statement!(RELEASE_TYPE, [&str, TimestampWithTimeZone, i32, i32],
         where x.event_id = freed.event_id
           and x.endpoint_id = freed.endpoint_id
           and freed.hold = 0)
-     select freed.endpoint_id, freed.class, freed.next_attempt_at, freed.hold from freed");
+     select freed.endpoint_id, freed.class, freed.next_attempt_at, freed.hold, freed.event_id from freed");
 
 macro_rules! queued_columns {
     () => {
@@ -240,9 +241,17 @@ pub fn changed_pauses(prev: Option<&Snapshot>) -> Vec<PauseRow> {
     }
 }
 
-/// Releases up to `limit` pairs of an event type that is not paused any more, stamped after `at`;
-/// returns those that may be sent, and how many were touched.
-pub fn release_type(kind: &str, at: i64, limit: i32) -> (Vec<NextDue>, usize) {
+/// A place among pairs in the order of their events.
+pub type Place = (String, i64);
+
+/// Releases up to `limit` pairs after `after` of an event type that is not paused any more, stamped after `at`;
+/// returns those that may be sent, how many were touched, and the last of them.
+pub fn release_type(
+    kind: &str,
+    after: &Place,
+    at: i64,
+    limit: i32,
+) -> (Vec<NextDue>, usize, Place) {
     run(
         &RELEASE_TYPE,
         &[
@@ -250,11 +259,21 @@ pub fn release_type(kind: &str, at: i64, limit: i32) -> (Vec<NextDue>, usize) {
             timestamp(at).into(),
             hold::EVENT_TYPE.into(),
             limit.into(),
+            after.0.as_str().into(),
+            after.1.into(),
         ],
         |rows| {
             let touched = rows.len();
+            let mut last = after.clone();
             let free = rows
                 .filter_map(|row| {
+                    let place = (
+                        row.get::<String>(5).ok().flatten()?,
+                        row.get::<i64>(1).ok().flatten()?,
+                    );
+                    if place > last {
+                        last = place;
+                    }
                     (row.get::<i32>(4).ok().flatten()? == 0).then_some(NextDue {
                         endpoint: EndpointId(row.get::<i64>(1).ok().flatten()?),
                         class: row.get::<i16>(2).ok().flatten()?,
@@ -262,7 +281,7 @@ pub fn release_type(kind: &str, at: i64, limit: i32) -> (Vec<NextDue>, usize) {
                     })
                 })
                 .collect();
-            (free, touched)
+            (free, touched, last)
         },
     )
 }

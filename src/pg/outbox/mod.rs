@@ -33,8 +33,8 @@ pub use change::{Attempted, Change, Excerpt, Outcomes, hold};
 pub use conditions::{ConditionRow, conditions};
 pub use configuration::{EndpointRow, changed_endpoints, changed_event_types};
 pub use control::{
-    PauseRow, Queued, Walk, changed_pauses, changed_policies, held_endpoints, held_types, queued,
-    release_type,
+    PauseRow, Place, Queued, Walk, changed_pauses, changed_policies, held_endpoints, held_types,
+    queued, release_type,
 };
 pub use due::{
     Claim, Claimed, NextDue, claim, clamp_due, drop_queue, due_endpoints, due_rows, next_due,

@@ -10,7 +10,7 @@ use pgrx::prelude::*;
 use super::change::hold;
 use super::due::{NextDue, read_next};
 use super::statement::{run, select, statement};
-use super::timestamp;
+use super::{timestamp, unix_micros};
 use crate::rules::ids::EndpointId;
 
 /// An endpoint and a subject whose order it keeps.
@@ -54,23 +54,25 @@ statement!(RELEASE, [Vec<i64>, Vec<&str>, TimestampWithTimeZone, i32],
 
 statement!(
     HELD,
-    [Vec<i64>, i32],
-    "select distinct d.endpoint_id, d.subject_key
+    [i64, i32, &str, i32],
+    "select distinct d.subject_key
        from webhook._due as d
-      where d.endpoint_id = any ($1)
-        and d.hold <> 0
+      where d.endpoint_id = $1
         and (d.hold & $2) <> 0
-        and d.subject_key is not null"
+        and d.subject_key > $3
+      order by d.subject_key
+      limit $4"
 );
 
 // An endpoint that keeps no order any more: nothing waits for what was before, a bounded number at a time.
-statement!(FREE, [i64, TimestampWithTimeZone, i32, i32],
+statement!(FREE, [i64, TimestampWithTimeZone, i32, i32, &str],
     "with held as (
        select d.event_id, d.endpoint_id
          from webhook._due as d
         where d.endpoint_id = $1
           and d.hold <> 0
           and (d.hold & $3) <> 0
+          and d.event_id > $5
         order by d.event_id
         limit $4),
      freed as (
@@ -87,7 +89,7 @@ statement!(FREE, [i64, TimestampWithTimeZone, i32, i32],
         where x.event_id = freed.event_id
           and x.endpoint_id = freed.endpoint_id
           and freed.hold = 0)
-     select freed.endpoint_id, freed.class, freed.next_attempt_at from freed");
+     select freed.endpoint_id, freed.class, freed.next_attempt_at, freed.hold, freed.event_id from freed");
 
 /// Lets the next event of each of these subjects go, unless one is under way.
 pub fn release_subjects(subjects: &[Subject], at: i64) -> Vec<NextDue> {
@@ -108,22 +110,31 @@ pub fn release_subjects(subjects: &[Subject], at: i64) -> Vec<NextDue> {
     )
 }
 
-/// Subjects of these endpoints that have rows held for order.
-pub fn held_subjects(endpoints: &[EndpointId]) -> Vec<Subject> {
-    let endpoints: Vec<i64> = endpoints.iter().map(|endpoint| endpoint.0).collect();
-    select(&HELD, &[endpoints.into(), hold::ORDER.into()], |rows| {
-        rows.filter_map(|row| {
-            Some((
-                EndpointId(row.get::<i64>(1).ok().flatten()?),
-                Arc::from(row.get::<String>(2).ok().flatten()?),
-            ))
-        })
-        .collect()
-    })
+/// Subjects of an endpoint after `after` that have rows held for order, in their order, at most `limit`.
+pub fn held_subjects(endpoint: EndpointId, after: &str, limit: i32) -> Vec<Subject> {
+    select(
+        &HELD,
+        &[
+            endpoint.0.into(),
+            hold::ORDER.into(),
+            after.into(),
+            limit.into(),
+        ],
+        |rows| {
+            rows.filter_map(|row| Some((endpoint, Arc::from(row.get::<String>(1).ok().flatten()?))))
+                .collect()
+        },
+    )
 }
 
-/// Frees up to `limit` rows of an endpoint that keeps no order any more.
-pub fn free_order(endpoint: EndpointId, at: i64, limit: i32) -> Vec<NextDue> {
+/// Frees up to `limit` rows after the event `after` of an endpoint that keeps no order any more. Returns those
+/// that may be sent, and the last one; none = there was none left.
+pub fn free_order(
+    endpoint: EndpointId,
+    after: &str,
+    at: i64,
+    limit: i32,
+) -> (Vec<NextDue>, Option<String>) {
     run(
         &FREE,
         &[
@@ -131,7 +142,22 @@ pub fn free_order(endpoint: EndpointId, at: i64, limit: i32) -> Vec<NextDue> {
             timestamp(at).into(),
             hold::ORDER.into(),
             limit.into(),
+            after.into(),
         ],
-        read_next,
+        |rows| {
+            let mut last: Option<String> = None;
+            let free = rows
+                .filter_map(|row| {
+                    last = last.take().max(row.get::<String>(5).ok().flatten());
+                    let free = row.get::<i32>(4).ok().flatten()? == 0;
+                    free.then_some(NextDue {
+                        endpoint: EndpointId(row.get::<i64>(1).ok().flatten()?),
+                        class: row.get::<i16>(2).ok().flatten()?,
+                        at: unix_micros(row.get::<TimestampWithTimeZone>(3).ok().flatten()?),
+                    })
+                })
+                .collect();
+            (free, last)
+        },
     )
 }

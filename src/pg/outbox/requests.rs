@@ -27,12 +27,13 @@ pub struct Request {
 
 statement!(
     PENDING,
-    [i64, i32],
+    [i64, i32, Vec<i64>],
     "select q.request_id, q.verb, q.event_id, q.endpoint_id, q.xid::text, q.scope, q.target, q.reason,
             q.event_ids, q.endpoint_ids
        from webhook._request as q
       where q.state = 'pending'
         and q.origin = $1
+        and q.request_id <> all ($3)
       order by q.request_id
       limit $2"
 );
@@ -106,9 +107,10 @@ statement!(NEW_PAIR, [&str, i64, i32, TimestampWithTimeZone],
      values ($1, $2, 'pending', 0, 0, $3, $4)
      on conflict do nothing");
 
-/// Requests that wait, oldest first.
-pub fn pending_requests(origin: i64, limit: i32) -> Vec<Request> {
-    select(&PENDING, &[origin.into(), limit.into()], |rows| {
+/// Requests that wait, oldest first, but for those named.
+pub fn pending_requests(origin: i64, but: Vec<i64>, limit: i32) -> Vec<Request> {
+    let arguments = [origin.into(), limit.into(), but.into()];
+    select(&PENDING, &arguments, |rows| {
         rows.filter_map(|row| {
             let text = |index: usize| row.get::<String>(index).ok().flatten();
             let events = row
