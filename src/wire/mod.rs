@@ -8,6 +8,7 @@ pub mod client;
 pub mod crew;
 mod dial;
 mod exchange;
+mod interim;
 pub mod job;
 mod lookup;
 mod pool;
