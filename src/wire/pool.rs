@@ -26,7 +26,8 @@ const MAX_AGE: Duration = Duration::from_secs(15);
 /// How often the aged ones of all hosts are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// What a connection may be used for: the same scheme, host and port.
+/// What a connection may be used for: the same scheme, host and port. The way there, directly or through a
+/// proxy, is the same for all connections of a pool: another proxy makes another client, with a pool of its own.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub https: bool,
