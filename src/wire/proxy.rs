@@ -82,9 +82,9 @@ impl Tunnel {
         target: SocketAddr,
         deadline: Instant,
     ) -> Result<(), Trouble> {
-        // An address shows itself with brackets where it needs them; it has no zone, for no boundary
-        // lets a link-local one pass by accident, and a zone means nothing to another machine.
-        let target = SocketAddr::new(target.ip(), target.port());
+        // As it was judged: an IPv4-mapped address is an IPv4 address, also to the rules of the proxy. Without
+        // a zone, which means nothing to another machine.
+        let target = SocketAddr::new(target.ip().to_canonical(), target.port());
         let mut request =
             Zeroizing::new(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n"));
         if let Some(credentials) = &self.proxy.credentials {

@@ -317,6 +317,12 @@ fn next_address_is_asked_for_when_the_proxy_cannot_reach_one() {
         "CONNECT [::1]:{port} HTTP/1.1\r\nHost: [::1]:{port}\r\n"
     )));
     assert!(heads[1].starts_with(&format!("CONNECT 127.0.0.1:{port} ")));
+    // A mapped address is asked for as the IPv4 address that it was judged as.
+    let mapped = |_: &str| Ok(vec!["::ffff:127.0.0.1".parse().unwrap()]);
+    let client =
+        Client::with_lookups(through(egress.proxy()), Lookups::new(Box::new(mapped))).unwrap();
+    assert_status(&post(&client, &url), 200);
+    assert!(egress.heads()[2].starts_with(&format!("CONNECT 127.0.0.1:{port} ")));
     // A refusal is the proxy's word on all of them.
     let strict = Egress::saying("HTTP/1.1 403 No\r\n\r\n");
     let client =

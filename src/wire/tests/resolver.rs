@@ -200,6 +200,24 @@ fn connection_that_leads_elsewhere_than_to_the_vetted_address_is_given_up() {
 }
 
 #[test]
+fn port_of_the_database_server_is_blocked_on_its_own_host_behind_any_name() {
+    let open = Boundary {
+        own_port: 5432,
+        ..boundary()
+    };
+    let lookups = Lookups::new(Box::new(|_: &str| Ok(addresses(&["127.0.0.1"]))));
+    let resolver = GuardedResolver::with_lookups(open, PATIENCE, lookups, KEEP);
+    for host in ["hooks.example.com", "127.0.0.1"] {
+        // The answer of the first is remembered: it is judged with each port all the same.
+        assert!(resolver.sockets(host, 5433, PATIENCE).is_ok(), "{host}");
+        match resolver.sockets(host, 5432, PATIENCE) {
+            Err(Fault::Blocked { denied, .. }) => assert_eq!(denied.block, "own_port"),
+            other => panic!("{host}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn own_addresses_are_read_again_and_those_given_stay() {
     let given = Boundary {
         own_addresses: addresses(&["93.184.215.14"]),
