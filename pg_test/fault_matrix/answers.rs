@@ -148,6 +148,11 @@ fn head_that_is_odd_and_still_http_counts() {
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\nHTTP/1.1 200 OK\r\n"
                 .into(),
         ),
+        (
+            // RFC 9110, 15.2: any informational response may have header lines.
+            "an informational response with a line",
+            "HTTP/1.1 100 Continue\r\nserver: x\r\n\r\nHTTP/1.1 200 OK\r\n".into(),
+        ),
         ("an encoding nobody asked for", "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n".into()),
     ] {
         let head: Vec<u8> = head;

@@ -71,6 +71,16 @@ fn connection_that_fails_or_ends_early_is_told_by_its_phase_and_tried_again() {
     );
     matrix.secure_answer("TLS cut within the body", Answer::raw(all), at_body());
     matrix.secure_answer("TLS reset within the body", Answer::broken(all), at_body());
+    // A body without a length is complete "unless an error was indicated by the underlying connection (e.g., an
+    // incomplete close in TLS would leave the response incomplete)" (RFC 9112, 8).
+    let open = "HTTP/1.1 200 OK\r\n\r\nhalf";
+    matrix.answer("reset without a length", Answer::broken(open), at_body());
+    matrix.secure_answer(
+        "TLS reset without a length",
+        Answer::broken(open),
+        at_body(),
+    );
+    matrix.secure_answer("TLS cut without a length", Answer::raw(open), at_body());
     matrix.secure_answer(
         "TLS and nothing wrong",
         Answer::status(200).body("fine"),

@@ -95,6 +95,16 @@ impl DnsServer {
             .map(|last| Ipv4Addr::new(127, 0, 53, last))
             .find_map(|address| Some((address, UdpSocket::bind((address, 53)).ok()?)))
             .expect("UDP port 53 on a loopback address (root's right)");
+        Self::serving(address, socket)
+    }
+
+    /// Starts a server on this address.
+    pub fn at(address: Ipv4Addr) -> DnsServer {
+        let socket = UdpSocket::bind((address, 53)).expect("UDP port 53 (root's right)");
+        Self::serving(address, socket)
+    }
+
+    fn serving(address: Ipv4Addr, socket: UdpSocket) -> DnsServer {
         socket
             .set_read_timeout(Some(Duration::from_millis(50)))
             .expect("a read timeout");

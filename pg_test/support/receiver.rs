@@ -105,7 +105,12 @@ impl Receiver {
 
     /// A receiver on any address of this machine.
     pub fn on(address: IpAddr, tls: Option<Arc<ServerConfig>>) -> Receiver {
-        let listener = TcpListener::bind((address, 0)).expect("a port for the receiver");
+        Self::at(SocketAddr::new(address, 0), tls)
+    }
+
+    /// A receiver on any address and port of this machine; port 0 = any.
+    pub fn at(address: SocketAddr, tls: Option<Arc<ServerConfig>>) -> Receiver {
+        let listener = TcpListener::bind(address).expect("a port for the receiver");
         let address = listener.local_addr().expect("the address of the receiver");
         let scheme = if tls.is_some() { "https" } else { "http" };
         let shared = Arc::new(Shared {

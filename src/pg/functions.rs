@@ -69,7 +69,7 @@ fn check_url(url: &str) -> String {
             .raise(),
     };
     let limit = settings::connect_timeout().min(LOOKUP_LIMIT);
-    match check_host(&boundary, target.host(), limit) {
+    match check_host(&boundary, &target, limit) {
         HostCheck::Reachable => {}
         // Which address it is would tell a tenant about the inside of a network.
         HostCheck::Blocked => bad_argument("callback URL is refused")

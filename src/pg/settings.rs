@@ -5,7 +5,6 @@
 //! A text that cannot be parsed is refused when it is set; the old value stays in force.
 
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::net::IpAddr;
 use std::time::Duration;
 
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
@@ -13,7 +12,9 @@ use pgrx::pg_sys;
 
 use crate::rules::address::{Boundary, Nat64, parse_networks};
 use crate::rules::policy::{RetryPolicy, parse_schedule};
+use crate::rules::proxy::{Proxy, parse_proxy};
 use crate::rules::target::{parse_domains, parse_ports};
+use crate::wire::interfaces;
 
 /// Name, description, variable, lowest and highest value, flags of a numeric setting.
 type Number = (
@@ -43,9 +44,12 @@ static CLIENT_ERROR_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(1);
 static ALLOW_HTTP: GucSetting<bool> = GucSetting::<bool>::new(false);
 static ALLOWED_PORTS: Text = Text::new(Some(c"443,8443"));
 static ALLOWED_DOMAINS: Text = Text::new(Some(c""));
+static DENIED_DOMAINS: Text = Text::new(Some(c""));
 static ALLOW_NETWORKS: Text = Text::new(Some(c""));
 static DENY_NETWORKS: Text = Text::new(Some(c""));
 static NAT64: Text = Text::new(Some(c"deny"));
+static PROXY: Text = Text::new(Some(c""));
+static PROXY_CREDENTIALS_FILE: Text = Text::new(Some(c""));
 static CA_FILE: Text = Text::new(Some(c""));
 static POLL_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1_000);
 static RESULT_FLUSH_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(20);
@@ -104,15 +108,18 @@ pub fn define() {
     }
 
     #[rustfmt::skip]
-    let texts: [(&'static CStr, &'static CStr, &'static Text, pg_sys::GucStringCheckHook); 9] = [
+    let texts: [(&'static CStr, &'static CStr, &'static Text, pg_sys::GucStringCheckHook); 12] = [
         (c"webhook.databases", c"Names the databases that may have a leader, comma separated; * = all.", &DATABASES, None),
         (c"webhook.node_name", c"Is folded into the origin, so that physical copies can be told apart.", &NODE_NAME, None),
         (c"webhook.retry_schedule", c"Waits between the attempts of a series, comma separated.", &RETRY_SCHEDULE, Some(check_schedule)),
         (c"webhook.allowed_ports", c"Ports that callback URLs may name; * = any but those that browsers block.", &ALLOWED_PORTS, Some(check_ports)),
         (c"webhook.allowed_domains", c"Domains that callback URLs may name, subdomains included; empty = all.", &ALLOWED_DOMAINS, Some(check_domains)),
+        (c"webhook.denied_domains", c"Domains that callback URLs may not name, subdomains included; wins over allowed_domains.", &DENIED_DOMAINS, Some(check_domains)),
         (c"webhook.allow_networks", c"Networks that may be reached although they are blocked by default.", &ALLOW_NETWORKS, Some(check_networks)),
         (c"webhook.deny_networks", c"Networks that may never be reached; wins over allow_networks.", &DENY_NETWORKS, Some(check_networks)),
         (c"webhook.nat64", c"Says whether 64:ff9b::/96 is refused (deny) or judged by its IPv4 address (judge).", &NAT64, Some(check_nat64)),
+        (c"webhook.proxy", c"HTTP proxy that every request goes through by CONNECT, http://host:port; empty = directly.", &PROXY, Some(check_proxy)),
+        (c"webhook.proxy_credentials_file", c"File with the one line name:password that the proxy is told.", &PROXY_CREDENTIALS_FILE, None),
         (c"webhook.ca_file", c"PEM file of certificate authorities that replaces those of the system.", &CA_FILE, None),
     ];
     for (name, short, setting, check) in texts {
@@ -160,6 +167,8 @@ pub struct Settings {
     pub retry: RetryPolicy,
     pub disable_after: Duration,
     pub boundary: Boundary,
+    pub proxy: Option<Proxy>,
+    pub proxy_credentials_file: String,
     pub ca_file: String,
     pub poll_interval: Duration,
     pub result_flush_interval: Duration,
@@ -186,6 +195,8 @@ impl Settings {
             },
             disable_after: seconds(&DISABLE_AFTER),
             boundary: boundary(),
+            proxy: parse_proxy(&text(&PROXY)).unwrap_or_default(),
+            proxy_credentials_file: text(&PROXY_CREDENTIALS_FILE),
             ca_file: text(&CA_FILE),
             poll_interval: milliseconds(&POLL_INTERVAL),
             result_flush_interval: milliseconds(&RESULT_FLUSH_INTERVAL),
@@ -203,7 +214,11 @@ pub fn boundary() -> Boundary {
         allowed_domains: parse_domains(&text(&ALLOWED_DOMAINS)).unwrap_or_default(),
         allow_networks: parse_networks(&text(&ALLOW_NETWORKS)).unwrap_or_default(),
         deny_networks: parse_networks(&text(&DENY_NETWORKS)).unwrap_or_default(),
-        own_addresses: own_addresses(),
+        denied_domains: parse_domains(&text(&DENIED_DOMAINS)).unwrap_or_default(),
+        // When the system does not say, the resolver asks again in a few seconds.
+        own_addresses: interfaces::addresses().unwrap_or_default(),
+        // SAFETY: plain read of a setting that no reload changes.
+        own_port: u16::try_from(unsafe { pg_sys::PostPortNumber }).unwrap_or(0),
         nat64: match text(&NAT64).as_str() {
             "judge" => Nat64::Judge,
             _ => Nat64::Deny,
@@ -247,22 +262,6 @@ pub fn max_payload() -> usize {
 /// For how long an idempotency key stands for its first event.
 pub fn idempotency_window() -> Duration {
     seconds(&IDEMPOTENCY_WINDOW)
-}
-
-/// Addresses of this host's interfaces: a callback must never reach the server itself.
-fn own_addresses() -> Vec<IpAddr> {
-    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else {
-        return Vec::new();
-    };
-    interfaces
-        .filter_map(|interface| {
-            let address = interface.address?;
-            if let Some(v4) = address.as_sockaddr_in() {
-                return Some(IpAddr::V4(v4.ip()));
-            }
-            address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip()))
-        })
-        .collect()
 }
 
 fn text(setting: &'static Text) -> String {
@@ -315,10 +314,27 @@ check_hook!(check_schedule, |text: &str| parse_schedule(text));
 check_hook!(check_ports, |text: &str| parse_ports(text));
 check_hook!(check_domains, |text: &str| parse_domains(text));
 check_hook!(check_networks, |text: &str| parse_networks(text));
+check_hook!(check_proxy_text, |text: &str| parse_proxy(text));
 check_hook!(check_nat64, |text: &str| match text {
     "deny" | "judge" => Ok(()),
     _ => Err(String::from("The value is \"deny\" or \"judge\".")),
 });
+
+/// Like the other check hooks, but the value, which PostgreSQL would show, may hold a password.
+unsafe extern "C-unwind" fn check_proxy(
+    new: *mut *mut c_char,
+    extra: *mut *mut c_void,
+    source: pg_sys::GucSource::Type,
+) -> bool {
+    // SAFETY: the arguments of this hook are those of any.
+    let good = unsafe { check_proxy_text(new, extra, source) };
+    if !good {
+        let message = c"invalid value for parameter \"webhook.proxy\"";
+        // SAFETY: pstrdup copies the text into memory that PostgreSQL owns, as the GUC code expects.
+        unsafe { pg_sys::GUC_check_errmsg_string = pg_sys::pstrdup(message.as_ptr()) };
+    }
+    good
+}
 
 /// Hands the reason of a refusal to PostgreSQL, which shows it as the detail.
 fn refuse(why: &str) {

@@ -6,7 +6,7 @@
 //! only.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::LazyLock;
 
 use ipnet::{IpNet, Ipv4Net};
@@ -21,12 +21,16 @@ pub struct Boundary {
     /// Domains a URL may name, each with its subdomains; empty means all. When it is not empty,
     /// an IP address in place of a name is refused: it belongs to no domain.
     pub allowed_domains: Vec<String>,
+    /// Domains a URL may not name, each with its subdomains, whatever else allows them.
+    pub denied_domains: Vec<String>,
     /// Networks that pass although the built-in list denies them.
     pub allow_networks: Vec<IpNet>,
     /// Networks that are denied whatever else allows them, in each of their encodings.
     pub deny_networks: Vec<IpNet>,
     /// The addresses of the database host itself.
     pub own_addresses: Vec<IpAddr>,
+    /// The port that the database server listens on; 0 = none.
+    pub own_port: u16,
     /// What happens to IPv4 addresses behind the well-known NAT64 prefix.
     pub nat64: Nat64,
 }
@@ -76,8 +80,25 @@ impl fmt::Display for Denied {
 impl std::error::Error for Denied {}
 
 impl Boundary {
-    /// Judges one address: `deny_networks`, then `allow_networks`, then the host's own addresses,
-    /// then the built-in list. An IPv4-mapped address is judged by its IPv4 address.
+    /// Judges one address with a port: as [`Boundary::vet`] does, but where the address is the host's own, the
+    /// port of the database server is denied whatever the operator allows.
+    pub fn vet_socket(&self, socket: SocketAddr) -> Result<(), Denied> {
+        let here = |form: IpAddr| {
+            form.is_loopback() || form.is_unspecified() || is_among(form, &self.own_addresses)
+        };
+        if socket.port() == self.own_port && spellings(socket.ip()).into_iter().any(here) {
+            return Err(Denied {
+                block: "own_port",
+                category: "own-address",
+            });
+        }
+        self.vet(socket.ip())
+    }
+
+    /// Judges one address: `deny_networks`, then the host's own addresses, then `allow_networks`, then the
+    /// built-in list. An IPv4-mapped address is judged by its IPv4 address. A network opens the host's
+    /// own addresses in it only where they are loopback, or where it is that one address: who allows 10.0.0.0/8
+    /// thinks of other machines.
     pub fn vet(&self, ip: IpAddr) -> Result<(), Denied> {
         // `to_canonical` unwraps ::ffff:0:0/96 and nothing else, which is what a socket does too.
         let plain = ip.to_canonical();
@@ -86,25 +107,33 @@ impl Boundary {
             IpAddr::V6(v6) => embedded_ipv4(v6),
         };
         // Deny must not be escaped by writing the same IPv4 address as an IPv6 one.
-        let spellings = || {
-            let hidden = embedded.iter().map(|&(_, v4)| IpAddr::V4(v4));
-            [ip, plain].into_iter().chain(hidden)
-        };
-        if spellings().any(|form| self.deny_networks.iter().any(|net| net.contains(&form))) {
+        let spellings = spellings(ip);
+        if spellings
+            .iter()
+            .any(|form| self.deny_networks.iter().any(|net| net.contains(form)))
+        {
             return Err(Denied {
                 block: "deny_networks",
                 category: "operator-denied",
             });
         }
-        if self.allow_networks.iter().any(|net| net.contains(&plain)) {
+        let mut allowing = self
+            .allow_networks
+            .iter()
+            .filter(|net| net.contains(&plain));
+        let own = spellings
+            .iter()
+            .find(|form| is_among(**form, &self.own_addresses));
+        let allowed = match own {
+            Some(own) if !own.is_loopback() => {
+                allowing.any(|net| net.prefix_len() == net.max_prefix_len())
+            }
+            _ => allowing.next().is_some(),
+        };
+        if allowed {
             return Ok(());
         }
-        let own = |form: IpAddr| {
-            self.own_addresses
-                .iter()
-                .any(|own| own.to_canonical() == form)
-        };
-        if spellings().any(own) {
+        if own.is_some() {
             return Err(Denied {
                 block: "own_addresses",
                 category: "own-address",
@@ -138,6 +167,20 @@ impl Boundary {
         }
         Ok(())
     }
+}
+
+/// Everything an address may be taken for: itself, its canonical form, the IPv4 addresses inside.
+fn spellings(ip: IpAddr) -> Vec<IpAddr> {
+    let plain = ip.to_canonical();
+    let mut all = vec![ip, plain];
+    if let IpAddr::V6(v6) = plain {
+        all.extend(embedded_ipv4(v6).into_iter().map(|(_, v4)| IpAddr::V4(v4)));
+    }
+    all
+}
+
+fn is_among(ip: IpAddr, own: &[IpAddr]) -> bool {
+    own.iter().any(|own| own.to_canonical() == ip)
 }
 
 /// Reads `webhook.allow_networks` and `webhook.deny_networks`: networks or single addresses,

@@ -1,7 +1,7 @@
 //! Tests of `rules::address`, apart from the vectors.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
 use proptest::prelude::*;
@@ -106,8 +106,73 @@ fn the_hosts_own_addresses_are_denied_unless_the_operator_allows_them() {
         block(&boundary, "2606:2800:21f:cb07:6820:80da:af6b:8b2c"),
         Some("own_addresses")
     );
+    // A network that holds more than this address was not meant for it.
+    boundary.allow_networks = nets("93.184.0.0/16, 2000::/3");
+    for own in [
+        "93.184.215.14",
+        "::ffff:93.184.215.14",
+        "2606:2800:21f:cb07:6820:80da:af6b:8b2c",
+        "2001:4860:4860::5efe:93.184.215.14",
+    ] {
+        assert_eq!(block(&boundary, own), Some("own_addresses"), "{own}");
+    }
+    assert_eq!(block(&boundary, "93.184.215.15"), None);
     boundary.allow_networks = nets("93.184.215.14");
     assert_eq!(block(&boundary, "93.184.215.14"), None);
+}
+
+#[test]
+fn a_network_opens_the_hosts_own_loopback_addresses() {
+    let mut boundary = Boundary {
+        own_addresses: vec![ip("127.0.0.1"), ip("::1")],
+        ..Boundary::default()
+    };
+    assert_eq!(block(&boundary, "127.0.0.1"), Some("own_addresses"));
+    boundary.allow_networks = nets("127.0.0.0/8");
+    assert_eq!(block(&boundary, "127.0.0.1"), None);
+    assert_eq!(block(&boundary, "::1"), Some("own_addresses"));
+    boundary.allow_networks = nets("::1");
+    assert_eq!(block(&boundary, "::1"), None);
+    boundary.deny_networks = nets("::1");
+    assert_eq!(block(&boundary, "::1"), Some("deny_networks"));
+}
+
+#[test]
+fn the_port_of_the_database_server_is_denied_on_its_own_host_whatever_is_allowed() {
+    let boundary = Boundary {
+        allow_networks: nets("0.0.0.0/0, ::/0, 10.0.0.5"),
+        own_addresses: vec![ip("127.0.0.1"), ip("10.0.0.5")],
+        own_port: 5432,
+        ..Boundary::default()
+    };
+    let block = |text: &str, port| {
+        let socket = SocketAddr::new(ip(text), port);
+        boundary.vet_socket(socket).err().map(|denied| denied.block)
+    };
+    for own in [
+        "10.0.0.5",
+        "::ffff:10.0.0.5",
+        "64:ff9b::10.0.0.5",
+        "127.0.0.1",
+        "127.1.2.3",
+        "::1",
+        "0.0.0.0",
+        "::",
+    ] {
+        assert_eq!(block(own, 5432), Some("own_port"), "{own}");
+    }
+    assert_eq!(block("10.0.0.5", 443), None);
+    assert_eq!(block("10.0.0.6", 5432), None);
+    // Without a port there is nothing to deny: 0 is none.
+    let unknown = Boundary {
+        own_port: 0,
+        ..boundary.clone()
+    };
+    assert!(
+        unknown
+            .vet_socket(SocketAddr::new(ip("10.0.0.5"), 5432))
+            .is_ok()
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use super::refusal::{Reason, Refusal, refuse};
 
-/// Reads `webhook.allowed_domains`: names separated by commas; each also stands for its
+/// Reads `webhook.allowed_domains` and `webhook.denied_domains`: names separated by commas; each also stands for its
 /// subdomains. Names are stored the way a URL's host is.
 pub fn parse_domains(text: &str) -> Result<Vec<String>, String> {
     text.split(',')
@@ -49,7 +49,7 @@ pub(super) fn check(name: &str) -> Result<(), Refusal> {
 }
 
 /// What DNS and TLS can carry; the parser lets more through.
-fn check_labels(name: &str) -> Result<(), Refusal> {
+pub(super) fn check_labels(name: &str) -> Result<(), Refusal> {
     let plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
     for label in name.split('.') {

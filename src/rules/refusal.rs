@@ -74,7 +74,9 @@ pub enum Reason {
     HostInvalid,
     /// A label over 63 or a name over 253 bytes.
     HostTooLong,
-    /// Outside the operator's list of domains.
+    /// On the operator's list of denied domains.
+    DomainDenied,
+    /// Outside the operator's list of allowed domains.
     DomainNotAllowed,
 }
 
@@ -102,6 +104,7 @@ impl Reason {
             Self::HostSingleLabel => "host_single_label",
             Self::HostInvalid => "host_invalid",
             Self::HostTooLong => "host_too_long",
+            Self::DomainDenied => "domain_denied",
             Self::DomainNotAllowed => "domain_not_allowed",
         }
     }

@@ -7,7 +7,7 @@
 //! often hold a secret.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use url::Url;
 
@@ -68,7 +68,7 @@ impl Boundary {
         let name = match parsed.host() {
             Some(url::Host::Domain(name)) => name.to_owned(),
             Some(url::Host::Ipv4(v4)) => {
-                let host = self.check_literal(v4.into())?;
+                let host = self.check_literal(v4.into(), &parsed)?;
                 // Text that only some parsers read as this address (octal, hex, one number, other
                 // digits, a trailing dot) means another host to the next parser.
                 let (text, _) = authority.split_once(':').unwrap_or((authority, ""));
@@ -81,7 +81,7 @@ impl Boundary {
                 return Ok((parsed, host));
             }
             Some(url::Host::Ipv6(v6)) => {
-                let host = self.check_literal(v6.into())?;
+                let host = self.check_literal(v6.into(), &parsed)?;
                 return Ok((parsed, host));
             }
             None => return refuse(Reason::ParseError, "URL has no host"),
@@ -90,12 +90,14 @@ impl Boundary {
         // because TLS libraries differ on it.
         let name = name.strip_suffix('.').unwrap_or(&name).to_owned();
         host_name::check(&name)?;
-        if !self.allowed_domains.is_empty()
-            && !self
-                .allowed_domains
-                .iter()
-                .any(|domain| host_name::within(&name, domain))
-        {
+        let on = |list: &[String]| list.iter().any(|domain| host_name::within(&name, domain));
+        if on(&self.denied_domains) {
+            return refuse(
+                Reason::DomainDenied,
+                format!("host name \"{name}\" is in a denied domain"),
+            );
+        }
+        if !self.allowed_domains.is_empty() && !on(&self.allowed_domains) {
             return refuse(
                 Reason::DomainNotAllowed,
                 format!("host name \"{name}\" is not in an allowed domain"),
@@ -107,13 +109,15 @@ impl Boundary {
         Ok((parsed, Host::Name(name)))
     }
 
-    fn check_literal(&self, ip: IpAddr) -> Result<Host, Refusal> {
-        self.vet(ip).map_err(|denied| {
-            Refusal::new(
-                Reason::AddressDenied,
-                format!("address {ip} is denied: {denied}"),
-            )
-        })?;
+    fn check_literal(&self, ip: IpAddr, url: &Url) -> Result<Host, Refusal> {
+        let port = url.port_or_known_default().unwrap_or(0);
+        self.vet_socket(SocketAddr::new(ip, port))
+            .map_err(|denied| {
+                Refusal::new(
+                    Reason::AddressDenied,
+                    format!("address {ip} is denied: {denied}"),
+                )
+            })?;
         if !self.allowed_domains.is_empty() {
             return refuse(
                 Reason::DomainNotAllowed,

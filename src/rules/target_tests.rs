@@ -94,6 +94,61 @@ fn a_list_of_domains_admits_them_and_their_subdomains_only() {
 }
 
 #[test]
+fn a_denied_domain_is_denied_however_it_is_written_and_whatever_is_allowed() {
+    let boundary = Boundary {
+        denied_domains: parse_domains("Blocked.Example.COM., böse.example.net").unwrap(),
+        allowed_domains: parse_domains("example.com, example.net, EXAMPLE.org.").unwrap(),
+        ..any_port()
+    };
+    for (url, expected) in [
+        ("https://blocked.example.com/", Some(Reason::DomainDenied)),
+        ("https://Blocked.Example.COM./", Some(Reason::DomainDenied)),
+        (
+            "https://a.b.BLOCKED.example.com:444/",
+            Some(Reason::DomainDenied),
+        ),
+        ("https://ⓑlocked.example.com/", Some(Reason::DomainDenied)),
+        ("https://blocked。example．com/", Some(Reason::DomainDenied)),
+        (
+            "https://bo\u{308}se.example.net/",
+            Some(Reason::DomainDenied),
+        ),
+        (
+            "https://XN--BSE-SNA.example.net/",
+            Some(Reason::DomainDenied),
+        ),
+        ("https://[blocked.example.com]/", Some(Reason::ParseError)),
+        (
+            "https://blocked%2eexample.com/",
+            Some(Reason::PercentEncodedHost),
+        ),
+        (
+            "https://blocked.example.com.evil.net/",
+            Some(Reason::DomainNotAllowed),
+        ),
+        ("https://unblocked.example.com/", None),
+        ("https://example.com./", None),
+        ("https://a.Example.ORG/", None),
+    ] {
+        assert_eq!(reason(&boundary, url), expected, "{url}");
+    }
+}
+
+#[test]
+fn a_literal_of_the_host_itself_is_refused_with_the_port_of_the_database_server() {
+    let boundary = Boundary {
+        allow_networks: parse_networks("127.0.0.0/8").unwrap(),
+        own_port: 5432,
+        ..any_port()
+    };
+    assert_eq!(reason(&boundary, "https://127.0.0.1:5433/"), None);
+    assert_eq!(
+        reason(&boundary, "https://127.0.0.1:5432/"),
+        Some(Reason::AddressDenied)
+    );
+}
+
+#[test]
 fn an_allowed_network_admits_its_literals_but_not_the_names_of_the_local_host() {
     let boundary = Boundary {
         allow_networks: parse_networks("127.0.0.0/8,::1").unwrap(),

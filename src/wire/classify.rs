@@ -26,6 +26,45 @@ pub(super) enum Fault {
     LookupOurs,
     /// The host is no name that TLS can check.
     ServerName,
+    /// The connection leads to another address than the one that was vetted.
+    Strayed,
+    /// The operator's proxy did not make the connection.
+    Proxy(ProxyFault),
+}
+
+/// Why there is no way through the proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProxyFault {
+    /// Its name has no address.
+    Unresolved,
+    /// It refused the TCP connection.
+    Refused,
+    /// It cannot be reached.
+    Unreachable,
+    /// No connection, or no answer, in time.
+    Late,
+    /// It closed the connection.
+    Closed,
+    /// It answered something else than HTTP.
+    NotHttp,
+    /// It answered with this status.
+    Status(u16),
+}
+
+impl std::fmt::Display for ProxyFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ProxyFault::Unresolved => f.write_str("could not resolve the name of the proxy"),
+            ProxyFault::Refused => f.write_str("proxy refused the connection"),
+            ProxyFault::Unreachable => f.write_str("could not connect to the proxy"),
+            ProxyFault::Late => f.write_str("proxy did not connect in time"),
+            ProxyFault::Closed => f.write_str("proxy closed the connection"),
+            ProxyFault::NotHttp => f.write_str("proxy did not answer in HTTP"),
+            ProxyFault::Status(403) => f.write_str("proxy does not permit the target (403)"),
+            ProxyFault::Status(407) => f.write_str("proxy does not accept the credentials (407)"),
+            ProxyFault::Status(status) => write!(f, "proxy could not connect ({status})"),
+        }
+    }
 }
 
 impl std::fmt::Display for Fault {
@@ -38,6 +77,10 @@ impl std::fmt::Display for Fault {
             Fault::LookupLate => f.write_str("could not resolve the host name in time"),
             Fault::LookupOurs => f.write_str("could not start a look-up of the host name"),
             Fault::ServerName => f.write_str("host is not a name that a certificate can hold"),
+            Fault::Strayed => {
+                f.write_str("connection leads to another address than the vetted one")
+            }
+            Fault::Proxy(fault) => fault.fmt(f),
         }
     }
 }
@@ -112,6 +155,8 @@ fn of_fault(fault: &Fault) -> Answer {
         Fault::NotFound | Fault::LookupLate => (Category::Dns, Some(Phase::Resolve)),
         Fault::LookupOurs => (Category::Internal, Some(Phase::Resolve)),
         Fault::ServerName => (Category::Tls, Some(Phase::Tls)),
+        Fault::Strayed => (Category::Blocked, Some(Phase::Connect)),
+        Fault::Proxy(_) => (Category::Internal, Some(Phase::Connect)),
     };
     fail(category, phase, &fault.to_string())
 }

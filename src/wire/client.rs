@@ -15,12 +15,14 @@ use ureq::{Agent, Body, Error};
 
 use crate::rules::address::Boundary;
 use crate::rules::delivery::{Answer, Outcome, Phase};
+use crate::rules::proxy::Proxy;
 use crate::rules::target::Target;
 use crate::wire::classify;
 use crate::wire::dial::Dialer;
 use crate::wire::exchange;
 use crate::wire::lookup::Lookups;
 use crate::wire::pool::Pool;
+use crate::wire::proxy::Tunnel;
 use crate::wire::resolver::{GuardedResolver, KEEP};
 use crate::wire::socket::{INPUT_BUFFER, OUTPUT_BUFFER};
 use crate::wire::tls;
@@ -37,6 +39,8 @@ const MAX_RETRY_AFTER_BYTES: usize = 128;
 pub struct ClientSettings {
     /// Which addresses may be reached.
     pub boundary: Boundary,
+    /// The proxy that every request goes through; none = directly.
+    pub proxy: Option<Proxy>,
     /// The time for connecting, TLS included; also the most a name look-up may take.
     pub connect_timeout: Duration,
     /// The time for the whole exchange, from the look-up to the end of the response body.
@@ -256,6 +260,10 @@ fn agent(settings: &ClientSettings, tls: &Arc<ClientConfig>, lookups: &Arc<Looku
     );
     let dialer = Dialer {
         tls: Arc::clone(tls),
+        tunnel: settings
+            .proxy
+            .clone()
+            .map(|proxy| Tunnel::new(proxy, Arc::clone(lookups))),
         pool: Arc::new(Pool::new(settings.max_idle, settings.max_idle_per_host)),
     };
     Agent::with_parts(config(settings), dialer, resolver)
@@ -265,7 +273,7 @@ fn agent(settings: &ClientSettings, tls: &Arc<ClientConfig>, lookups: &Arc<Looku
 fn config(settings: &ClientSettings) -> Config {
     Config::builder()
         // ureq's default is the environment's HTTP_PROXY and friends, and with a proxy it never asks
-        // the resolver: the boundary would be gone.
+        // the resolver: the boundary would be gone. The operator's proxy is the dialer's affair.
         .proxy(None)
         .max_redirects(0)
         .max_redirects_will_error(false)

@@ -1,6 +1,8 @@
 //! Opens connections: to the addresses the guarded resolver vouched for and to nothing else, one
-//! after the other, then TLS with the name of the URL. There is no proxy and no environment here.
+//! after the other, or through the operator's proxy; then TLS with the name of the URL. There is no
+//! environment here.
 
+use std::fmt;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use crate::rules::delivery::Phase;
 use crate::wire::classify;
 use crate::wire::exchange;
 use crate::wire::pool::{Connection, Key, Lease, Pool};
+use crate::wire::proxy::Tunnel;
 use crate::wire::socket::{LONGEST, Socket};
 use crate::wire::tls;
 
@@ -20,10 +23,11 @@ use crate::wire::tls;
 const LEAST_PER_ADDRESS: Duration = Duration::from_millis(100);
 
 /// ureq's connector: a pooled connection to a vetted address, or a new one.
-#[derive(Debug)]
 pub(super) struct Dialer {
     pub tls: Arc<ClientConfig>,
     pub pool: Arc<Pool>,
+    /// The way through the proxy, if there is one: then there is no other.
+    pub tunnel: Option<Tunnel>,
 }
 
 impl Connector for Dialer {
@@ -58,7 +62,10 @@ impl Dialer {
 
     fn open(&self, details: &ConnectionDetails) -> Result<Connection, Error> {
         let deadline = start(details) + (*details.timeout.after).min(LONGEST);
-        let (stream, peer) = connect(&details.addrs, deadline)?;
+        let (stream, peer) = match &self.tunnel {
+            Some(tunnel) => tunnel.connect(&details.addrs, deadline)?,
+            None => connect(&details.addrs, deadline)?,
+        };
         let socket = Socket::new(stream);
         let transport = if details.needs_tls() {
             exchange::reach(Phase::Tls);
@@ -79,20 +86,22 @@ fn start(details: &ConnectionDetails) -> Instant {
 
 /// Tries the addresses in the order of the resolver. While others are left, an address that does not
 /// answer may use half of the remaining time. The last failure is the one reported.
-fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<(TcpStream, SocketAddr), Error> {
+pub(super) fn connect(
+    addresses: &[SocketAddr],
+    deadline: Instant,
+) -> Result<(TcpStream, SocketAddr), Error> {
     let mut failure = Error::Timeout(Timeout::Connect);
     for (index, address) in addresses.iter().enumerate() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let Some(share) = share(deadline, index + 1 < addresses.len()) else {
             break;
-        }
-        let share = if index + 1 < addresses.len() {
-            (left / 2).max(LEAST_PER_ADDRESS).min(left)
-        } else {
-            left
         };
         match TcpStream::connect_timeout(address, share) {
             Ok(stream) => {
+                // Linux takes 0.0.0.0 and :: for the local host; whatever else may turn a connection aside.
+                let peer = stream.peer_addr()?;
+                if (peer.ip(), peer.port()) != (address.ip(), address.port()) {
+                    return Err(Error::Other(Box::new(classify::Fault::Strayed)));
+                }
                 stream.set_nodelay(true)?;
                 return Ok((stream, *address));
             }
@@ -101,4 +110,23 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<(TcpStream, So
         }
     }
     Err(failure)
+}
+
+/// What one address may use of the time; none when there is none left.
+pub(super) fn share(deadline: Instant, more_follow: bool) -> Option<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return None;
+    }
+    Some(if more_follow {
+        (left / 2).max(LEAST_PER_ADDRESS).min(left)
+    } else {
+        left
+    })
+}
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialer").finish_non_exhaustive()
+    }
 }

@@ -8,10 +8,10 @@ use std::cell::Cell;
 use ureq::Error;
 
 use crate::rules::delivery::Phase;
+use crate::wire::interim::MAX_INTERIM;
 
 /// All response heads of one exchange, informational ones included, may take this many bytes.
-/// ureq limits each head by itself and skips 1xx without counting them, so that a flood of them
-/// would otherwise keep a thread busy until the deadline.
+/// Without a limit a flood of informational ones would keep a thread busy until the deadline.
 const MAX_HEADS: usize = 64 * 1024;
 
 /// How far an exchange has come.
@@ -23,6 +23,8 @@ pub(super) struct Progress {
     pub reused: bool,
     /// Response bytes that came in, after TLS.
     pub heard: usize,
+    /// Informational responses that came before the response.
+    interim: usize,
     /// The pool is not asked: this is the retry after a stale connection.
     pub only_new: bool,
 }
@@ -32,6 +34,7 @@ impl Progress {
         phase: None,
         reused: false,
         heard: 0,
+        interim: 0,
         only_new: false,
     };
 }
@@ -79,6 +82,19 @@ pub(super) fn listen() -> Result<(), Error> {
     if now.heard >= MAX_HEADS {
         return Err(Error::LargeResponseHeader(now.heard, MAX_HEADS));
     }
+    Ok(())
+}
+
+/// The exchange of this thread takes an informational response for one.
+pub(super) fn pass_interim() -> Result<(), Error> {
+    let now = PROGRESS.get();
+    if now.interim >= MAX_INTERIM {
+        return Err(Error::LargeResponseHeader(now.heard, MAX_HEADS));
+    }
+    PROGRESS.set(Progress {
+        interim: now.interim + 1,
+        ..now
+    });
     Ok(())
 }
 

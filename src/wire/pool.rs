@@ -16,6 +16,7 @@ use ureq::unversioned::transport::{Buffers, Either, LazyBuffers, NextTimeout, Tr
 
 use crate::rules::delivery::Phase;
 use crate::wire::exchange;
+use crate::wire::interim;
 use crate::wire::socket::Socket;
 use crate::wire::threads::lock;
 use crate::wire::tls::TlsSocket;
@@ -25,7 +26,8 @@ const MAX_AGE: Duration = Duration::from_secs(15);
 /// How often the aged ones of all hosts are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// What a connection may be used for: the same scheme, host and port.
+/// What a connection may be used for: the same scheme, host and port. The way there, directly or through a
+/// proxy, is the same for all connections of a pool: another proxy makes another client, with a pool of its own.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub https: bool,
@@ -177,6 +179,38 @@ impl Lease {
             None => Err(io::Error::from(ErrorKind::NotConnected).into()),
         }
     }
+
+    /// Takes informational responses off the input, as ureq would do with most of them.
+    fn skip_interim(&mut self) -> Result<(), Error> {
+        while let Some(length) = interim::length(self.buffers().input()) {
+            exchange::pass_interim()?;
+            self.buffers().input_consume(length);
+        }
+        Ok(())
+    }
+}
+
+fn in_body() -> bool {
+    matches!(exchange::progress().phase, Some(Phase::Body))
+}
+
+/// A connection that breaks within a response body. ureq takes a reset and an end of TLS without
+/// close_notify for the end of a body that has no length; RFC 9112 section 8 calls it incomplete. In these words
+/// ureq hands it on.
+fn incomplete(error: Error) -> Error {
+    match error {
+        Error::Io(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::UnexpectedEof
+                    | ErrorKind::ConnectionAborted
+                    | ErrorKind::ConnectionReset
+            ) =>
+        {
+            io::Error::from(ErrorKind::BrokenPipe).into()
+        }
+        error => error,
+    }
 }
 
 impl Transport for Lease {
@@ -195,8 +229,15 @@ impl Transport for Lease {
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
         exchange::listen()?;
         let before = self.buffers().input().len();
-        let went_on = self.transport()?.await_input(timeout)?;
+        let went_on = match self.transport()?.await_input(timeout) {
+            Ok(went_on) => went_on,
+            Err(error) if in_body() => return Err(incomplete(error)),
+            Err(error) => return Err(error),
+        };
         exchange::hear(self.buffers().input().len().saturating_sub(before));
+        if !in_body() {
+            self.skip_interim()?;
+        }
         Ok(went_on)
     }
 

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use ureq::Error;
@@ -17,9 +17,10 @@ use ureq::unversioned::transport::NextTimeout;
 
 use crate::rules::address::Boundary;
 use crate::rules::delivery::Phase;
-use crate::rules::target::Host;
+use crate::rules::target::{Host, Target};
 use crate::wire::classify::Fault;
 use crate::wire::exchange;
+use crate::wire::interfaces;
 use crate::wire::lookup::{Lookups, NoAnswer};
 use crate::wire::threads::lock;
 use crate::wire::tls::bare;
@@ -35,7 +36,10 @@ const MAX_NAMES: usize = 1024;
 /// Resolves and vets for one client. A change of the boundary makes a new client, and with it a new
 /// resolver: nothing vetted under the old boundary survives.
 pub struct GuardedResolver {
+    /// As it was given.
     boundary: Boundary,
+    /// The same with the addresses that the host has by now, and when they were read.
+    current: RwLock<(Instant, Arc<Boundary>)>,
     /// The longest a look-up may take, whatever the request has left.
     limit: Duration,
     lookups: Arc<Lookups>,
@@ -54,13 +58,14 @@ pub enum HostCheck {
     Unresolved,
 }
 
-/// Looks a host up when its URL is registered. Early feedback only: every connection looks again.
-pub fn check_host(boundary: &Boundary, host: &Host, limit: Duration) -> HostCheck {
-    let name = match host {
+/// Looks the host of a target up when its URL is registered. Early feedback only: every connection looks
+/// again.
+pub fn check_host(boundary: &Boundary, target: &Target, limit: Duration) -> HostCheck {
+    let name = match target.host() {
         Host::Name(name) => name.clone(),
         Host::Ip(address) => address.to_string(),
     };
-    match GuardedResolver::new(boundary.clone(), limit).addresses(&name, limit) {
+    match GuardedResolver::new(boundary.clone(), limit).sockets(&name, target.port(), limit) {
         Ok(_) => HostCheck::Reachable,
         Err(Fault::Blocked { .. }) => HostCheck::Blocked,
         Err(_) => HostCheck::Unresolved,
@@ -85,6 +90,7 @@ impl GuardedResolver {
         keep: Duration,
     ) -> GuardedResolver {
         GuardedResolver {
+            current: RwLock::new((Instant::now(), Arc::new(boundary.clone()))),
             boundary,
             limit,
             lookups,
@@ -118,15 +124,62 @@ impl GuardedResolver {
     }
 
     fn vet(&self, addresses: &[IpAddr]) -> Result<(), Fault> {
+        let boundary = self.current();
         for address in addresses {
-            self.boundary
-                .vet(*address)
-                .map_err(|denied| Fault::Blocked {
-                    address: *address,
-                    denied,
-                })?;
+            boundary.vet(*address).map_err(|denied| Fault::Blocked {
+                address: *address,
+                denied,
+            })?;
         }
         Ok(())
+    }
+
+    /// The vetted addresses of a host with a port; see `addresses`.
+    pub(super) fn sockets(
+        &self,
+        host: &str,
+        port: u16,
+        left: Duration,
+    ) -> Result<Vec<SocketAddr>, Fault> {
+        let addresses = self.addresses(host, left)?;
+        let boundary = self.current();
+        addresses
+            .iter()
+            .map(|address| {
+                let socket = SocketAddr::new(*address, port);
+                boundary
+                    .vet_socket(socket)
+                    .map(|()| socket)
+                    .map_err(|denied| Fault::Blocked {
+                        address: *address,
+                        denied,
+                    })
+            })
+            .collect()
+    }
+
+    /// The boundary, with the host's addresses read again every few seconds: a lease, a container or a
+    /// failover may have given it others since the settings were read.
+    fn current(&self) -> Arc<Boundary> {
+        let (read_at, known) = self
+            .current
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if read_at.elapsed() < KEEP {
+            return known;
+        }
+        // When the system does not say, what was known holds.
+        let fresh = interfaces::addresses().map_or(known, |mut own| {
+            own.extend(&self.boundary.own_addresses);
+            Arc::new(Boundary {
+                own_addresses: own,
+                ..self.boundary.clone()
+            })
+        });
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) =
+            (Instant::now(), Arc::clone(&fresh));
+        fresh
     }
 
     fn remembered(&self, host: &str) -> Option<Arc<[IpAddr]>> {
@@ -164,12 +217,12 @@ impl Resolver for GuardedResolver {
         let host = uri.host().unwrap_or_default();
         let https = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if https { 443 } else { 80 });
-        let addresses = self
-            .addresses(host, *timeout.after)
+        let sockets = self
+            .sockets(host, port, *timeout.after)
             .map_err(|fault| Error::Other(Box::new(fault)))?;
         let mut resolved = self.empty();
-        for address in addresses.iter().take(MAX_ADDRESSES) {
-            resolved.push(SocketAddr::new(*address, port));
+        for socket in sockets.into_iter().take(MAX_ADDRESSES) {
+            resolved.push(socket);
         }
         Ok(resolved)
     }

@@ -158,8 +158,8 @@ struct Leader {
     last_ticket: u64,
     memory: Memory,
     crew: Crew,
-    /// Certificate authorities in force, PEM.
-    ca_pem: Option<Vec<u8>>,
+    /// What is in force of the files that the settings name.
+    files: reload::Files,
     /// When each queue has its next row, and the same ordered by time.
     due: HashMap<Queue, Due>,
     due_order: BTreeSet<(i64, EndpointId, i16)>,
@@ -212,8 +212,8 @@ impl Leader {
         extension: pg_sys::Oid,
     ) -> Result<Leader, End> {
         let settings = Settings::read();
-        let ca_pem = reload::authorities(&settings).map_err(End::Failed)?;
-        let client = client(&settings, ca_pem.clone()).map_err(End::Failed)?;
+        let files = reload::Files::read(&settings).map_err(End::Failed)?;
+        let client = client(&settings, &files).map_err(End::Failed)?;
         let crew = Crew::new(settings.max_in_flight, Arc::new(client))
             .map_err(|error| End::Failed(format!("could not set up the HTTP threads: {error}")))?;
         let origin = transaction(owner, false, c"webhook leader: starting", outbox::origin)
@@ -240,7 +240,7 @@ impl Leader {
             last_ticket: 0,
             memory: Memory::default(),
             crew,
-            ca_pem,
+            files,
             due: HashMap::new(),
             due_order: BTreeSet::new(),
             cursors: HashMap::new(),

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
+use zeroize::Zeroizing;
 
 use super::Leader;
 use super::transaction::{take_reload, transaction};
 use crate::pg::outbox;
 use crate::pg::settings::{self, Settings};
+use crate::rules::proxy::{Credentials, Proxy};
 use crate::rules::scheduler::Caps;
 use crate::wire::client::{Client, ClientSettings};
 
@@ -23,17 +25,20 @@ impl Leader {
         // SAFETY: the main thread, outside any transaction.
         unsafe { pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP) };
         let settings = Settings::read();
-        let fresh = authorities(&settings)
-            .and_then(|pem| client(&settings, pem.clone()).map(|client| (client, pem)));
+        let fresh = Files::read(&settings)
+            .and_then(|files| client(&settings, &files).map(|client| (client, files)));
         // A file that cannot be used must not keep the old boundary in force.
         let usable = fresh.or_else(|why| {
-            self.complain("keeps its certificate authorities", &why);
-            client(&settings, self.ca_pem.clone()).map(|client| (client, self.ca_pem.clone()))
+            self.complain(
+                "keeps its certificate authorities and proxy credentials",
+                &why,
+            );
+            client(&settings, &self.files).map(|client| (client, self.files.clone()))
         });
         match usable {
-            Ok((client, pem)) => {
+            Ok((client, files)) => {
                 self.crew.replace_client(Arc::new(client));
-                self.ca_pem = pem;
+                self.files = files;
             }
             Err(why) => {
                 self.complain("ends", &why);
@@ -59,14 +64,38 @@ impl Leader {
     }
 }
 
-/// The certificate authorities that the settings name, PEM; none = those of the system.
-pub fn authorities(settings: &Settings) -> Result<Option<Vec<u8>>, String> {
-    if settings.ca_file.is_empty() {
+/// What is in the files that the settings name.
+#[derive(Clone)]
+pub struct Files {
+    /// Certificate authorities, PEM; none = those of the system.
+    ca_pem: Option<Vec<u8>>,
+    proxy_credentials: Option<Credentials>,
+}
+
+impl Files {
+    /// Reads them. No message shows what is in them.
+    pub fn read(settings: &Settings) -> Result<Files, String> {
+        let ca_pem = contents("webhook.ca_file", &settings.ca_file)?;
+        let credentials = contents(
+            "webhook.proxy_credentials_file",
+            &settings.proxy_credentials_file,
+        )?;
+        Ok(Files {
+            ca_pem,
+            proxy_credentials: credentials
+                .map(|bytes| Credentials::parse(&Zeroizing::new(bytes)))
+                .transpose()?,
+        })
+    }
+}
+
+fn contents(setting: &str, path: &str) -> Result<Option<Vec<u8>>, String> {
+    if path.is_empty() {
         return Ok(None);
     }
-    std::fs::read(&settings.ca_file)
+    std::fs::read(path)
         .map(Some)
-        .map_err(|error| format!("could not read \"webhook.ca_file\": {error}"))
+        .map_err(|error| format!("could not read \"{setting}\": {error}"))
 }
 
 /// Ceilings of concurrent requests.
@@ -79,14 +108,18 @@ pub fn caps(settings: &Settings) -> Caps {
 }
 
 /// The HTTP client, with everything it needs from the settings.
-pub fn client(settings: &Settings, ca_pem: Option<Vec<u8>>) -> Result<Client, String> {
+pub fn client(settings: &Settings, files: &Files) -> Result<Client, String> {
     Client::new(ClientSettings {
         boundary: settings.boundary.clone(),
+        proxy: settings.proxy.clone().map(|proxy| Proxy {
+            credentials: files.proxy_credentials.clone(),
+            ..proxy
+        }),
         connect_timeout: settings.connect_timeout,
         request_timeout: settings.request_timeout,
         max_excerpt: settings.max_response_excerpt,
         user_agent: format!("webhook_outbox/{}", crate::pg::VERSION),
-        ca_pem,
+        ca_pem: files.ca_pem.clone(),
         max_idle_per_host: settings.max_in_flight_per_endpoint,
         max_idle: settings.max_in_flight,
     })

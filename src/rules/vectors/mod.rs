@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+mod boundary;
 mod retry_after;
 mod signing;
 mod ssrf;

@@ -163,6 +163,73 @@ fn informational_responses_are_skipped() {
 }
 
 #[test]
+fn informational_responses_may_have_header_lines_and_come_in_any_pieces() {
+    let all = "HTTP/1.1 100 Continue\r\nserver: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n\
+               HTTP/1.1 102 Processing\r\na: b\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    let whole = post(&client(), &http(saying(all).address));
+    assert_status(&whole, 200);
+    let slow = Server::start(move |mut stream, _| {
+        read_request(&mut stream);
+        for byte in all.as_bytes() {
+            let _ = stream.write_all(&[*byte]);
+            thread::sleep(Duration::from_millis(1));
+        }
+        hold(stream);
+    });
+    let outcome = post(&client(), &http(slow.address));
+    assert_status(&outcome, 200);
+    assert_eq!(outcome.excerpt, b"ok");
+    // A body may look like one.
+    let body = "HTTP/1.1 100 Continue\r\n\r\n";
+    let server = closing_after(format!("HTTP/1.1 200 OK\r\n\r\n{body}"));
+    let outcome = post(&client(), &http(server.address));
+    assert_eq!(outcome.excerpt, body.as_bytes());
+}
+
+#[test]
+fn body_without_a_length_ends_with_the_connection_but_not_with_a_broken_one() {
+    let head = "HTTP/1.1 200 OK\r\n\r\nhalf";
+    let outcome = post(&client(), &http(closing_after(head).address));
+    assert_status(&outcome, 200);
+    assert_eq!(outcome.excerpt, b"half");
+    let reset = Server::start(move |mut stream, _| {
+        read_request(&mut stream);
+        let _ = stream.write_all(head.as_bytes());
+        thread::sleep(Duration::from_millis(100));
+        // Closing with a linger time of zero sends RST instead of FIN.
+        let zero = nix::libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &zero).unwrap();
+    });
+    let outcome = post(&client(), &http(reset.address));
+    assert_failure(&outcome, Category::Protocol, Some(Phase::Body));
+    assert_eq!(outcome.excerpt, b"half");
+}
+
+#[test]
+fn more_informational_responses_than_anybody_needs_are_no_http() {
+    for (count, works) in [(100, true), (101, false)] {
+        let flood = "HTTP/1.1 100 Continue\r\n\r\n".repeat(count);
+        let server = saying(format!("{flood}{OK}"));
+        let outcome = post(&client(), &http(server.address));
+        if works {
+            assert_status(&outcome, 200);
+        } else {
+            assert_failure(&outcome, Category::Protocol, Some(Phase::Headers));
+        }
+    }
+}
+
+#[test]
+fn informational_response_that_is_no_http_is_not_skipped() {
+    let server = saying(format!("HTTP/1.1 100 Continue\r\nnonsense\r\n\r\n{OK}"));
+    let outcome = post(&client(), &http(server.address));
+    assert_failure(&outcome, Category::Protocol, Some(Phase::Headers));
+}
+
+#[test]
 fn flood_of_informational_responses_ends_before_the_deadline() {
     // Paced, so that each is read by itself: ureq alone would go on for ever.
     let hint = format!(

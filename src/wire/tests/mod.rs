@@ -5,6 +5,7 @@ mod exchange;
 mod headers;
 mod hostile;
 mod pool;
+mod proxy;
 mod resolver;
 mod server;
 mod tls;
@@ -33,6 +34,7 @@ fn boundary() -> Boundary {
 fn settings() -> ClientSettings {
     ClientSettings {
         boundary: boundary(),
+        proxy: None,
         connect_timeout: Duration::from_secs(5),
         request_timeout: Duration::from_secs(20),
         max_excerpt: 4096,

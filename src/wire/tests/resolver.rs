@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::server::{OK, Server};
 use super::*;
 use crate::wire::classify::Fault;
 use crate::wire::lookup::Lookups;
@@ -111,6 +112,127 @@ fn vetted_answer_serves_for_a_while_and_is_then_asked_for_again() {
     let refused = resolver.addresses("hooks.example.com", PATIENCE);
     assert!(matches!(refused, Err(Fault::Blocked { .. })));
     assert_eq!(asked.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn name_that_flips_between_two_look_ups_never_gives_a_bad_address() {
+    // Nothing is kept (as with a time to live of 0): each look-up may be answered otherwise.
+    let asked = arc(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    let resolver = resolver(Duration::ZERO, move |_| {
+        Ok(match counter.fetch_add(1, Ordering::SeqCst) % 4 {
+            0 => addresses(&["93.184.215.14"]),
+            1 => addresses(&["127.0.0.1"]),
+            2 => addresses(&["8.8.8.8", "127.0.0.1"]),
+            _ => addresses(&["93.184.215.14", "fd00::1"]),
+        })
+    });
+    let mut passed = 0;
+    for number in 0..1000 {
+        match resolver.sockets("hooks.example.com", 443, PATIENCE) {
+            Ok(sockets) => {
+                assert_eq!(sockets, [SocketAddr::from(([93, 184, 215, 14], 443))]);
+                passed += 1;
+            }
+            Err(Fault::Blocked { .. }) => assert_ne!(number % 4, 0),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((passed, asked.load(Ordering::SeqCst)), (250, 1000));
+}
+
+#[test]
+fn connection_goes_to_what_was_vetted_however_often_the_name_flips() {
+    let server = Server::answering(OK);
+    let port = server.address.port();
+    // It would be reached by a second look-up, or by the other address of an answer.
+    let trap = std::net::TcpListener::bind(("127.0.0.2", port)).unwrap();
+    trap.set_nonblocking(true).unwrap();
+    let asked = AtomicUsize::new(0);
+    let lookup = move |_: &str| {
+        Ok(match asked.fetch_add(1, Ordering::SeqCst) % 3 {
+            0 => addresses(&["127.0.0.1"]),
+            1 => addresses(&["127.0.0.2"]),
+            _ => addresses(&["127.0.0.1", "127.0.0.2"]),
+        })
+    };
+    let strict = ClientSettings {
+        boundary: Boundary {
+            allow_networks: vec!["127.0.0.1/32".parse().unwrap()],
+            ..boundary()
+        },
+        ..settings()
+    };
+    let client = Client::with_lookups(strict, Lookups::new(Box::new(lookup))).unwrap();
+    let mut good = 0;
+    for number in 0..999 {
+        // A name of its own each time: an answer is kept for seconds.
+        let url = format!("http://n{number}.example.com:{port}/");
+        match post(&client, &target(&url)).answer {
+            Answer::Status { code: 200, .. } => good += 1,
+            Answer::Failure {
+                category: Category::Blocked,
+                ..
+            } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(good, 333);
+    assert!(trap.accept().is_err());
+}
+
+#[test]
+fn connection_that_leads_elsewhere_than_to_the_vetted_address_is_given_up() {
+    let server = Server::answering(OK);
+    // Linux takes 0.0.0.0 for the local host.
+    let open = ClientSettings {
+        boundary: Boundary {
+            allow_networks: vec!["0.0.0.0/32".parse().unwrap()],
+            ..boundary()
+        },
+        ..settings()
+    };
+    let url = format!("http://0.0.0.0:{}/", server.address.port());
+    let target = open.boundary.target(&url).unwrap();
+    let outcome = post(&Client::new(open).unwrap(), &target);
+    assert_failure(&outcome, Category::Blocked, Some(Phase::Connect));
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn port_of_the_database_server_is_blocked_on_its_own_host_behind_any_name() {
+    let open = Boundary {
+        own_port: 5432,
+        ..boundary()
+    };
+    let lookups = Lookups::new(Box::new(|_: &str| Ok(addresses(&["127.0.0.1"]))));
+    let resolver = GuardedResolver::with_lookups(open, PATIENCE, lookups, KEEP);
+    for host in ["hooks.example.com", "127.0.0.1"] {
+        // The answer of the first is remembered: it is judged with each port all the same.
+        assert!(resolver.sockets(host, 5433, PATIENCE).is_ok(), "{host}");
+        match resolver.sockets(host, 5432, PATIENCE) {
+            Err(Fault::Blocked { denied, .. }) => assert_eq!(denied.block, "own_port"),
+            other => panic!("{host}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn own_addresses_are_read_again_and_those_given_stay() {
+    let given = Boundary {
+        own_addresses: addresses(&["93.184.215.14"]),
+        ..Boundary::default()
+    };
+    let lookups = Lookups::new(Box::new(|_: &str| Ok(Vec::new())));
+    let resolver = GuardedResolver::with_lookups(given, PATIENCE, lookups, KEEP);
+    let blocked = |resolver: &GuardedResolver| match resolver.addresses("127.0.0.1", PATIENCE) {
+        Err(Fault::Blocked { denied, .. }) => denied.block,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(blocked(&resolver), "127.0.0.0/8");
+    thread::sleep(KEEP + Duration::from_millis(50));
+    assert_eq!(blocked(&resolver), "own_addresses");
+    assert!(resolver.addresses("93.184.215.14", PATIENCE).is_err());
 }
 
 #[test]

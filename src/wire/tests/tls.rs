@@ -15,13 +15,13 @@ use super::server::{OK, Server, hold, read_request};
 use super::*;
 use crate::wire::crew::Crew;
 
-struct Ca {
+pub(super) struct Ca {
     certificate: Certificate,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Ca {
-    fn new() -> Ca {
+    pub(super) fn new() -> Ca {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -33,7 +33,7 @@ impl Ca {
         }
     }
 
-    fn pem(&self) -> Vec<u8> {
+    pub(super) fn pem(&self) -> Vec<u8> {
         self.certificate.pem().into_bytes()
     }
 
@@ -54,7 +54,7 @@ impl Ca {
         )
     }
 
-    fn server(&self, name: &str, response: &'static str) -> Server {
+    pub(super) fn server(&self, name: &str, response: &'static str) -> Server {
         let config = self.server_config(name);
         Server::start(move |stream, _| {
             let mut stream = accept(&config, stream);
