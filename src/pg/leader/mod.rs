@@ -10,6 +10,7 @@ mod condition;
 mod configuration;
 mod control;
 mod dispatch;
+mod keys;
 mod memory;
 mod newcomer;
 mod pair;
@@ -44,7 +45,7 @@ use self::reload::{caps, client};
 use self::standing::Closing;
 use self::transaction::{Trouble, terminating, transaction};
 use self::window::Window;
-use super::outbox::{self, EndpointRow, Outcomes, Walk};
+use super::outbox::{self, EndpointRow, Outcomes, SealKeys, Walk};
 use super::settings::Settings;
 use super::wake::{Activity, Slot};
 use crate::rules::ids::{EndpointId, Pair};
@@ -137,7 +138,9 @@ struct Leader {
     settings: Settings,
     clock: Clock,
     configuration: Configuration,
-    seal_keys: HashMap<i64, Vec<u8>>,
+    seal_keys: SealKeys,
+    /// Endpoints with keys that could not be decrypted.
+    locked: keys::LockedKeys,
     window: Window,
     /// Last ledger number, batch number and feed position used.
     last_n: i64,
@@ -203,6 +206,8 @@ impl Leader {
         extension: pg_sys::Oid,
     ) -> Result<Leader, End> {
         let settings = Settings::read();
+        // Without it nothing could be signed: better not to begin.
+        crate::pg::vault::check().map_err(End::Failed)?;
         let ca_pem = reload::authorities(&settings).map_err(End::Failed)?;
         let client = client(&settings, ca_pem.clone()).map_err(End::Failed)?;
         let crew = Crew::new(settings.max_in_flight, Arc::new(client))
@@ -217,7 +222,8 @@ impl Leader {
             incarnation: 0,
             clock: Clock::new(),
             configuration: Configuration::new(origin, &settings),
-            seal_keys: HashMap::new(),
+            seal_keys: SealKeys::new(),
+            locked: keys::LockedKeys::default(),
             window: Window::default(),
             last_n: 0,
             last_batch: 0,
@@ -297,13 +303,14 @@ impl Leader {
 
     /// Everything that reads or writes tables; the first trouble ends the round.
     fn use_database(&mut self) -> Result<(), End> {
-        let steps: [Step; 7] = [
+        let steps: [Step; 8] = [
             Leader::write_if_due,
             Leader::look,
             Leader::carry_out_requests,
             Leader::cancel_queues,
             Leader::carry_on_control,
             Leader::claim,
+            Leader::unlock_keys,
             Leader::keep_house,
         ];
         for (number, step) in steps.iter().enumerate() {

@@ -46,7 +46,7 @@ impl Leader {
 
     /// Takes up where the last life ended.
     pub fn recover(&mut self) -> Result<(), Trouble> {
-        let (ledger, configuration, conditions, seal_keys, due) = transaction(
+        let (ledger, configuration, conditions, due) = transaction(
             self.owner,
             true,
             c"webhook leader: reading its position",
@@ -60,18 +60,17 @@ impl Leader {
                         outbox::changed_endpoints(None),
                     ),
                     outbox::conditions(),
-                    outbox::seal_keys(),
                     outbox::due_endpoints(),
                 )
             },
         )?;
-        self.seal_keys.extend(seal_keys);
         let latest = self.clock.now() + FARTHEST;
         let (types, policies, pauses, endpoints) = configuration;
         self.configuration.apply_types(types);
         self.configuration.apply_policies(policies);
         self.configuration.apply_pauses(pauses);
-        self.configuration.apply(endpoints);
+        let applied = self.configuration.apply(endpoints);
+        self.note_keys(&applied);
         self.set_all_limits();
         self.restore_conditions(conditions);
         for next in due {
@@ -167,7 +166,8 @@ impl Leader {
         let origin = self.origin;
         let mut after = batch.from.clone();
         loop {
-            let rows = transaction(
+            let known = &self.seal_keys;
+            let (rows, seal_keys) = transaction(
                 self.owner,
                 true,
                 c"webhook leader: reading a doubtful batch",
@@ -181,9 +181,13 @@ impl Leader {
                         rows = outbox::read_new(origin, cur, &from, CHUNK, CHUNK_BYTES);
                     }
                     rows.retain(|seen| seen.place <= batch.to);
-                    rows
+                    let needed = rows.iter().filter_map(|seen| seen.row.as_ref());
+                    let needed = needed.map(|row| row.seal_key);
+                    let seal_keys = outbox::seal_keys(origin, needed, known);
+                    (rows, seal_keys)
                 },
             )?;
+            self.seal_keys.extend(seal_keys);
             let Some(last) = rows.last() else { break };
             after = last.place.clone();
             let mut pairs = Vec::new();

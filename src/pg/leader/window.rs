@@ -13,7 +13,7 @@ use super::transaction::{Trouble, transaction};
 use super::{Batch, Leader};
 use crate::pg::VERSION;
 use crate::pg::emit::now_micros;
-use crate::pg::outbox::{self, Change, EndpointRow, Opening, PauseRow, Row, Seen};
+use crate::pg::outbox::{self, Change, EndpointRow, Opening, PauseRow, Row, SealKeys, Seen};
 use crate::rules::envelope;
 use crate::rules::ids::{EndpointId, Pair};
 use crate::rules::policy::PolicyRow;
@@ -50,7 +50,7 @@ struct Read {
     pauses: Vec<PauseRow>,
     /// Events that newly made endpoints missed, with the endpoint.
     missed: Vec<Missed>,
-    seal_keys: Vec<(i64, Vec<u8>)>,
+    seal_keys: SealKeys,
     rows: Vec<Seen>,
     /// The window holds no more.
     exhausted: bool,
@@ -91,6 +91,7 @@ impl Leader {
         );
         let origin = self.origin;
         let expected = (self.extension, VERSION.to_owned());
+        let known = &self.seal_keys;
         transaction(
             self.owner,
             true,
@@ -104,7 +105,7 @@ impl Leader {
                     policies: Vec::new(),
                     pauses: Vec::new(),
                     missed: Vec::new(),
-                    seal_keys: Vec::new(),
+                    seal_keys: SealKeys::new(),
                     rows: Vec::new(),
                     exhausted: false,
                 };
@@ -146,9 +147,8 @@ impl Leader {
                         rows.len() < usize::try_from(left).unwrap_or(0) && bytes < BATCH_BYTES;
                     read.rows.extend(rows);
                 }
-                if !read.rows.is_empty() {
-                    read.seal_keys = outbox::seal_keys();
-                }
+                let needed = read.rows.iter().filter_map(|seen| seen.row.as_ref());
+                read.seal_keys = outbox::seal_keys(origin, needed.map(|row| row.seal_key), known);
                 Some(read)
             },
         )

@@ -13,6 +13,7 @@ mod control;
 mod due;
 mod due_changes;
 mod emitting;
+mod keys;
 mod newcomer;
 mod order;
 mod requests;
@@ -39,7 +40,8 @@ pub use due::{
     Claim, Claimed, NextDue, claim, clamp_due, drop_queue, due_endpoints, due_rows, next_due,
     put_off,
 };
-pub use emitting::{Sealing, claim_key, insert_event};
+pub use emitting::{Sealing, announce_seal_key, claim_key, insert_event};
+pub use keys::{KeyRow, SealKeys, seal_keys, signing_keys};
 pub use newcomer::{Belated, MissedEvent, add_belated, missed_events};
 pub use order::{Subject, free_order, held_subjects, release_subjects};
 pub use requests::{
@@ -48,8 +50,7 @@ pub use requests::{
 pub use results::{open_claim, record};
 pub use upkeep::{Position, add_partition, highest_incarnation, ledger, start_life, trim_ledger};
 pub use window::{
-    Opening, Row, Seen, events_by_id, known_pairs, open_batch, read_late, read_new, seal_keys,
-    snapshot,
+    Opening, Row, Seen, events_by_id, known_pairs, open_batch, read_late, read_new, snapshot,
 };
 
 use super::settings;

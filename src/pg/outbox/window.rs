@@ -94,12 +94,6 @@ statement!(
     "select pg_catalog.pg_current_snapshot()::text"
 );
 
-statement!(
-    SEAL_KEYS,
-    [],
-    "select k.key_id, k.key from webhook._seal_key as k"
-);
-
 statement!(FEED, [TimestampWithTimeZone, Vec<i64>, Vec<&str>, Vec<&str>, Vec<&str>, Vec<bool>],
     "insert into webhook._feed (pos, published_at, test, partner_id, event_id, type)
      select r.pos, $1, r.test, r.partner, r.event, r.type
@@ -233,19 +227,6 @@ fn read(row: &SpiHeapTupleData<'_>) -> Option<Row> {
         seal_key: row.get::<i64>(17).ok().flatten()?,
         seal: row.get::<Vec<u8>>(18).ok().flatten()?,
         digest: row.get::<Vec<u8>>(19).ok().flatten()?,
-    })
-}
-
-/// Every key that may have sealed an event.
-pub fn seal_keys() -> Vec<(i64, Vec<u8>)> {
-    select(&SEAL_KEYS, &[], |rows| {
-        rows.filter_map(|row| {
-            Some((
-                row.get::<i64>(1).ok().flatten()?,
-                row.get::<Vec<u8>>(2).ok().flatten()?,
-            ))
-        })
-        .collect()
     })
 }
 
