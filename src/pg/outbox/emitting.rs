@@ -87,8 +87,8 @@ pub struct Sealing {
 
 impl Sealing {
     /// Reads origin and key; makes a key when this origin has none yet (a restored copy, or a
-    /// changed `webhook.node_name`).
-    pub fn load() -> Sealing {
+    /// changed `webhook.node_name`). A key that was in use before is not decrypted again.
+    pub fn load(former: Option<&Sealing>) -> Sealing {
         let (Some(table), Some(owner)) = (relation(c"_event"), owner()) else {
             Raise::new(
                 PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -116,13 +116,19 @@ impl Sealing {
                 ),
             }
         });
+        let key = match former {
+            Some(former) if former.key_id == key_id && former.origin == origin => {
+                former.key.clone()
+            }
+            _ => vault::open(Place::Seal { key_id, origin }, &Zeroizing::new(stored)),
+        };
         Sealing {
             table,
             owner,
             node_name: settings::node_name(),
             origin,
             key_id,
-            key: vault::open(Place::Seal { key_id, origin }, &Zeroizing::new(stored)),
+            key,
             generation,
         }
     }
