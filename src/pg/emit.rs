@@ -141,6 +141,11 @@ unsafe fn emit(
         .unwrap_or_else(|| pg_sys::Datum::from(0))
 }
 
+/// Reads the seal key, so that this session has it from now on.
+pub fn prepare() {
+    with_sealing(|_| ());
+}
+
 /// Records an event of the leader's own, in the transaction under way. It is made of checked names and
 /// bounded texts, so nothing is checked again.
 pub fn insert_own(event: &mut Event) {

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 
+use pgrx::pg_sys;
 use pgrx::prelude::*;
 use zeroize::Zeroizing;
 
@@ -35,13 +36,27 @@ fn make_secret(key_id: i64, endpoint_id: i64) -> Vec<u8> {
     stored
 }
 
-/// The text of the signing key that this session has just made, once.
-#[pg_extern(sql = false)]
-fn take_secret(key_id: i64) -> Option<String> {
+/// Tells PostgreSQL that `take_secret_wrapper` follows the version 1 calling convention.
+#[unsafe(no_mangle)]
+pub extern "C" fn pg_finfo_take_secret_wrapper() -> &'static pg_sys::Pg_finfo_record {
+    &pg_sys::Pg_finfo_record { api_version: 1 }
+}
+
+/// The text of the signing key that this session has just made, once. By hand, because a `String` that is returned
+/// would be copied and left behind as it is.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn take_secret_wrapper(
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> pg_sys::Datum {
+    // SAFETY: the type is that of the SQL declaration; fcinfo is the one PostgreSQL passed.
+    let key_id = unsafe { pgrx::fcinfo::pg_getarg::<i64>(fcinfo, 0) };
     match MADE.take() {
-        Some((made, text)) if made == key_id => Some(text.as_str().to_owned()),
+        Some((made, text)) if Some(made) == key_id => text.as_str().into_datum(),
         _ => None,
     }
+    // SAFETY: as above.
+    .unwrap_or_else(|| unsafe { pgrx::fcinfo::pg_return_null(fcinfo) })
 }
 
 /// Makes a key that seals events; returns it as it is stored.

@@ -54,7 +54,9 @@ impl Secret {
 
     /// The text that is handed to the receiver, once.
     pub fn expose(&self) -> String {
-        let mut text = String::from(PREFIX);
+        // As long as it may become: a growing text would leave copies behind.
+        let mut text = String::with_capacity(PREFIX.len() + 88);
+        text.push_str(PREFIX);
         STANDARD.encode_string(&self.0, &mut text);
         text
     }

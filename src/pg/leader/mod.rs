@@ -212,8 +212,12 @@ impl Leader {
         let client = client(&settings, ca_pem.clone()).map_err(End::Failed)?;
         let crew = Crew::new(settings.max_in_flight, Arc::new(client))
             .map_err(|error| End::Failed(format!("could not set up the HTTP threads: {error}")))?;
-        let origin = transaction(owner, false, c"webhook leader: starting", outbox::origin)
-            .map_err(End::from)?;
+        let origin = transaction(owner, false, c"webhook leader: starting", || {
+            // Events of its own must not wait for a master key file that cannot be used later.
+            super::emit::prepare();
+            outbox::origin()
+        })
+        .map_err(End::from)?;
         let mut leader = Leader {
             slot,
             owner,
