@@ -39,7 +39,7 @@ select pg_temp.rounded(n, signs, ends, revoked, encrypted) from pg_temp.keys(:ho
 select key_id as second_id, secret as second from webhook.rotate_secret(:hook) \gset
 select :'second' ~ '^whsec_[A-Za-z0-9+/]{43}=$', :'first' <> :'second';
 select pg_temp.rounded(n, signs, ends, revoked, encrypted) from pg_temp.keys(:hook);
-select key_ids[2] = :second_id, cardinality(key_ids) from webhook.endpoints where endpoint_id = :hook;
+select :second_id = any (key_ids), cardinality(key_ids) from webhook.endpoints where endpoint_id = :hook;
 -- Once more, for an hour: an earlier overlap is shortened and never made longer.
 select secret is not null from webhook.rotate_secret(:hook, '1 hour');
 select pg_temp.rounded(n, signs, ends, revoked, encrypted) from pg_temp.keys(:hook);
@@ -81,7 +81,7 @@ select state, state_reason from webhook.endpoints where endpoint_id = :hook;
 
 -- The log names keys and no material; the generation, and with it what the leader has found out, stays.
 select verb, reason, jsonb_array_length(before -> 'key_ids'), jsonb_array_length(after -> 'key_ids'), jsonb_array_length(after -> 'revoked'), after ? 'valid_until'
-  from webhook.audit_log where object_id = :'hook' order by audit_id;
+  from webhook.audit_log where object_id = :'hook' order by at;
 select count(*) from webhook.audit_log a where a::text ~ 'whsec_';
 select generation from webhook._endpoint where endpoint_id = :hook;
 
