@@ -313,6 +313,19 @@ mod tests {
         }
 
         #[test]
+        fn a_secret_has_one_text_only(
+            bytes in proptest::collection::vec(any::<u8>(), 24..=64), at: prop::sample::Index, other in "[A-Za-z0-9+/=_ \n-]",
+        ) {
+            // Whatever is changed about a text, what is still accepted is the text of the key that it stands for.
+            let mut text = Secret::from_bytes(&bytes).unwrap().expose();
+            let at = PREFIX.len() + at.index(text.len() - PREFIX.len());
+            text.replace_range(at..=at, &other);
+            if let Ok(secret) = Secret::parse(&text) {
+                prop_assert_eq!(secret.expose(), text);
+            }
+        }
+
+        #[test]
         fn no_text_makes_the_secret_parser_panic(text in ".{0,100}") {
             let _ = Secret::parse(&text);
         }
