@@ -8,6 +8,7 @@ use std::{
 
 use webhook_outbox_test::{
     cluster::Cluster,
+    master_key::MasterKeyFile,
     outbox::{Endpoint, Outbox, PATIENCE},
     receiver::{Answer, Receiver},
 };
@@ -112,11 +113,14 @@ fn burn(condition: &str) -> String {
 
 /// Nothing falls due while the test looks: a retry would change the rows between dump and comparison.
 fn cluster() -> Cluster {
-    Cluster::plan()
+    let mut cluster = Cluster::plan()
         .setting("webhook.retry_schedule", "1h,2h")
         .setting("webhook.request_timeout", "5min")
         .setting("webhook.first_pass_limit", "200ms")
-        .start()
+        .start();
+    // Without one CREATE EXTENSION warns, and a restore is to complain of nothing.
+    MasterKeyFile::set(&mut cluster, 1);
+    cluster
 }
 
 /// A database with every kind of row. The endpoint that is returned answers, and belongs to partner "a".

@@ -102,4 +102,4 @@ comment on table webhook._seal_key is 'Keys that seal events; the newest of the 
 comment on column webhook._seal_key.key_id is 'Time-ordered random id, unique over nodes.';
 comment on column webhook._seal_key.origin is 'Origin that the key seals for.';
 comment on column webhook._seal_key.created_at is 'When the key was made.';
-comment on column webhook._seal_key.key is 'Key material, 32 bytes. Never shown.';
+comment on column webhook._seal_key.key is 'The key as it is stored: encrypted under the master key, or in clear. Never shown.';

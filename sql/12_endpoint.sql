@@ -119,7 +119,9 @@ create table webhook._secret (
   endpoint_id bigint not null,
   created_at timestamptz not null default pg_catalog.clock_timestamp(),
   valid_until timestamptz,
-  secret bytea not null,
+  secret bytea,
+  created_by name not null default session_user,
+  revoked_at timestamptz,
   constraint _secret_pkey primary key (key_id)
 );
 comment on table webhook._secret is 'Signing keys of endpoints. No function and no view shows key material after its creation.';
@@ -127,7 +129,9 @@ comment on column webhook._secret.key_id is 'Id of the key, sent as webhook-key-
 comment on column webhook._secret.endpoint_id is 'The endpoint.';
 comment on column webhook._secret.created_at is 'When the key was made.';
 comment on column webhook._secret.valid_until is 'End of its validity; null = current.';
-comment on column webhook._secret.secret is 'Key material, 32 bytes.';
+comment on column webhook._secret.secret is 'The key as it is stored: encrypted under the master key, or in clear; null = destroyed.';
+comment on column webhook._secret.created_by is 'Session user who made it.';
+comment on column webhook._secret.revoked_at is 'When it was revoked.';
 create index _secret_endpoint on webhook._secret (endpoint_id);
 comment on index webhook._secret_endpoint is 'Keys of an endpoint.';
 

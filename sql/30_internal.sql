@@ -16,12 +16,6 @@ language c volatile parallel unsafe
 as 'MODULE_PATHNAME', 'new_id_wrapper';
 comment on function webhook._new_id() is 'Time-ordered random id for endpoints, keys and requests.';
 
-create function webhook._random_key()
-returns bytea
-language c volatile parallel safe
-as 'MODULE_PATHNAME', 'random_key_wrapper';
-comment on function webhook._random_key() is '32 bytes from the operating system''s random source.';
-
 create function webhook._check_url(
   url text -- callback URL as the user wrote it
 ) returns text -- its canonical form
@@ -56,13 +50,6 @@ create function webhook._valid_partner(
 language c immutable strict parallel safe
 as 'MODULE_PATHNAME', 'valid_partner_wrapper';
 comment on function webhook._valid_partner(text) is 'Whether a text is a partner id.';
-
-create function webhook._secret_text(
-  secret bytea -- key material
-) returns text -- whsec_ and base64
-language c immutable strict parallel safe
-as 'MODULE_PATHNAME', 'secret_text_wrapper';
-comment on function webhook._secret_text(bytea) is 'Form of a secret that receivers are given.';
 
 create function webhook._wake()
 returns void
@@ -234,8 +221,3 @@ as $$
   select to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
 $$;
 comment on function webhook._rfc3339(timestamptz) is 'A time as lifecycle events give it.';
-
--- The first seal key, so that the first emit finds one. In a restored copy it is the only key of the new
--- origin; the old ones come back beside it, and ids are random, so nothing collides.
-insert into webhook._seal_key (key_id, origin, key)
-values (webhook._new_id(), webhook._origin(), webhook._random_key());

@@ -22,7 +22,6 @@ as $$
 declare
   patterns text[];
   canonical_url text;
-  key bytea;
   endpoint webhook._endpoint;
   endpoints bigint;
   max_endpoints integer;
@@ -69,8 +68,6 @@ begin
   end if;
 
   endpoint_id := webhook._new_id();
-  key := webhook._random_key();
-  secret := webhook._secret_text(key);
   insert into webhook._endpoint as e
     (endpoint_id, partner_id, url, event_types, test, state, verify, description, max_in_flight, policy, ordered, origin)
   values
@@ -79,8 +76,7 @@ begin
     into endpoint;
   insert into webhook._endpoint_revision (endpoint_id, revision)
   values (endpoint_id, 1);
-  insert into webhook._secret (key_id, endpoint_id, secret)
-  values (webhook._new_id(), endpoint_id, key);
+  secret := (webhook._add_secret(endpoint_id)).secret;
   perform webhook._log(
     'create_endpoint', 'endpoint', endpoint_id::text, partner_id,
     after => webhook._without_path(jsonb_strip_nulls(webhook._endpoint_facts(endpoint))));

@@ -205,6 +205,8 @@ as $$
              then 'Some deliveries are dead: see webhook.dead_letters, mend the cause, then use webhook.retry.' end,
            case when exists (select from webhook.pauses p)
              then 'Deliveries are paused: see webhook.pauses.' end,
+           case when webhook._keys_in_clear()
+             then 'Keys are stored unencrypted: set webhook.master_key_file and call webhook.reencrypt_secrets().' end,
            case when q.fenced > 0
              then 'Rows of webhook._event were changed after the emit and are not sent: see webhook.events where fenced = ''seal'' and find out who did it.' end,
            case when q.other_origins > 0

@@ -82,6 +82,11 @@ select sum(pg_temp.act(statement)), count(*)
     (format($$select webhook.correct('%s', '{"card": "confidential"}', 'mended')$$, :'dead')),
     (format($$select webhook.disable_endpoint(%s, 'off')$$, :hook)),
     (format($$select webhook.enable_endpoint(%s)$$, :hook)),
+    (format($$select webhook.rotate_secret(%s)$$, :hook)),
+    (format($$select webhook.confirm_rotation(%s)$$, :hook)),
+    (format($$select webhook.revoke_secret(%s, 'leaked')$$, :hook)),
+    ($$select webhook.reencrypt_secrets()$$),
+    ($$select webhook.rotate_seal_key()$$),
     (format($$select webhook.delete_endpoint(%s, 'over')$$, :hook)),
     ($$select webhook.delete_policy('regress')$$),
     ($$select webhook.offboard('regress.audit', 'over')$$)) as v (statement);
@@ -102,7 +107,7 @@ select distinct verb from webhook.audit_log where reason is null order by 1;
 -- Neither payload nor token.
 select verb from webhook.audit_log a where a::text ~ 'token|confidential|whsec_';
 select before ->> 'url', after ->> 'url' from webhook.audit_log where verb = 'update_endpoint' order by at;
-select concat_ws(' ', object_kind, verb), replace(before::text, :'hook', '<id>'), regexp_replace(after::text, '"(evt_)?\d[0-9A-Z]{9,}"', '<id>') from webhook.audit_log order by at;
+select concat_ws(' ', object_kind, verb), replace(before::text, :'hook', '<id>'), regexp_replace(after::text, '"(evt_)?\d[0-9A-Z]{9,}"', '<id>') from webhook.audit_log where verb !~ '_secrets?$|_rotation$|_seal_key$' order by at;
 
 -- Who fails or takes it back leaves nothing.
 savepoint before_pause;

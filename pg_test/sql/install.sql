@@ -101,7 +101,7 @@ select c.relname, c.oid = any (e.extconfig) as dumped
 select extcondition from pg_extension where extname = 'webhook_outbox' and exists (select from unnest(extcondition) as c where c <> '');
 
 -- One seal key, of this database.
-select count(*), bool_and(origin = webhook._origin()), bool_and(length(key) = 32) from webhook._seal_key;
+select count(*), bool_and(origin = webhook._origin()), bool_and(length(key) = 81) from webhook._seal_key;
 
 -- Partitions by day: made beside the parent, once, and not for a day that has rows in DEFAULT.
 begin;

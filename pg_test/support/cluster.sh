@@ -10,6 +10,10 @@ start_cluster() { # major [setting...]
   CLUSTER=$(mktemp -d "${TMPDIR:-/tmp}/webhook.XXXXXX")
   chmod 700 "$CLUSTER"
   [ "$(id -u)" != 0 ] || chown postgres "$CLUSTER"
+  # Without a master key the first key of each session comes with a WARNING.
+  head -c 32 /dev/urandom | base64 >"$CLUSTER/master.key"
+  chmod 600 "$CLUSTER/master.key"
+  [ "$(id -u)" != 0 ] || chown postgres "$CLUSTER/master.key"
   in_cluster "$PG_BIN/initdb" -A trust -N -U postgres -E UTF8 --locale=C.UTF-8 -D data >/dev/null
   {
     echo "listen_addresses = ''"
@@ -18,6 +22,7 @@ start_cluster() { # major [setting...]
     echo "log_line_prefix = '%m [%p] %b %d '"
     echo "max_worker_processes = 16"
     echo "max_prepared_transactions = 20"
+    echo "webhook.master_key_file = '$CLUSTER/master.key'"
     for setting in "$@"; do echo "$setting"; done
   } >>"$CLUSTER/data/postgresql.conf"
   export PGHOST=$CLUSTER PGPORT=5432 PGUSER=postgres PGDATABASE=postgres

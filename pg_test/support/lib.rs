@@ -12,6 +12,7 @@ pub mod dns;
 pub mod explanation;
 pub mod invariants;
 pub mod kills;
+pub mod master_key;
 pub mod meter;
 pub mod outbox;
 pub mod proxy;

@@ -24,6 +24,7 @@ const MAX_FIELD: usize = 512;
 thread_local! {
     static LAST_ID: Cell<Option<EventId>> = const { Cell::new(None) };
     static SEALING: RefCell<Option<Sealing>> = const { RefCell::new(None) };
+    static UNSURE: Cell<bool> = const { Cell::new(false) };
     static FORGETS_AT_ABORT: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -140,6 +141,11 @@ unsafe fn emit(
         .unwrap_or_else(|| pg_sys::Datum::from(0))
 }
 
+/// Reads the seal key, so that this session has it from now on.
+pub fn prepare() {
+    with_sealing(|_| ());
+}
+
 /// Records an event of the leader's own, in the transaction under way. It is made of checked names and
 /// bounded texts, so nothing is checked again.
 pub fn insert_own(event: &mut Event) {
@@ -189,9 +195,11 @@ fn insert_once(event: &Event, key: &str) -> EventId {
 /// EXTENSION or a change of `webhook.node_name`.
 fn with_sealing<R>(act: impl FnOnce(&Sealing) -> R) -> R {
     SEALING.with_borrow_mut(|cached| {
-        if !cached.as_ref().is_some_and(Sealing::current) {
+        if UNSURE.get() || !cached.as_ref().is_some_and(Sealing::current) {
             forget_at_abort();
-            *cached = Some(Sealing::load());
+            let fresh = Sealing::load(cached.as_ref());
+            *cached = Some(fresh);
+            UNSURE.set(false);
         }
         match cached {
             Some(sealing) => act(sealing),
@@ -201,7 +209,8 @@ fn with_sealing<R>(act: impl FnOnce(&Sealing) -> R) -> R {
 }
 
 /// A rolled-back transaction or savepoint may take a freshly made key with it, and an event sealed with
-/// a key that does not exist is fenced for ever: after any rollback the key is read again.
+/// a key that does not exist is fenced for ever: after any rollback it is looked up again. A key that is still
+/// there needs no decrypting, so a session that has it goes on while the master key cannot be had.
 fn forget_at_abort() {
     if FORGETS_AT_ABORT.replace(true) {
         return;
@@ -236,11 +245,7 @@ unsafe extern "C-unwind" fn at_savepoint_end(
 }
 
 fn forget_sealing() {
-    SEALING.with(|cached| {
-        if let Ok(mut cached) = cached.try_borrow_mut() {
-            *cached = None;
-        }
-    });
+    UNSURE.set(true);
 }
 
 /// Time-ordered and, within this session, strictly increasing.

@@ -11,12 +11,12 @@ use pgrx::prelude::*;
 use super::emit::now_micros;
 use super::error::{Raise, bad_argument};
 use super::outbox;
+use super::vault::fill;
 use super::wake::{self, Activity};
 use super::{VERSION, settings};
 use crate::rules::ids::{EndpointId, EventId};
 use crate::rules::matching;
 use crate::rules::policy::parse_schedule;
-use crate::rules::signing::Secret;
 use crate::wire::resolver::{HostCheck, check_host};
 
 const DAY_MS: i64 = 86_400_000;
@@ -27,17 +27,10 @@ fn origin() -> i64 {
 }
 
 #[pg_extern(sql = false)]
-fn new_id() -> i64 {
+pub fn new_id() -> i64 {
     let mut bytes = [0; 4];
     fill(&mut bytes);
     EndpointId::new(now_ms(), u32::from_le_bytes(bytes)).0
-}
-
-#[pg_extern(sql = false)]
-fn random_key() -> Vec<u8> {
-    let mut bytes = vec![0; 32];
-    fill(&mut bytes);
-    bytes
 }
 
 /// Refuses a retry schedule that cannot be followed; a good one comes back as it is.
@@ -112,16 +105,6 @@ fn valid_type(text: &str) -> bool {
 #[pg_extern(sql = false)]
 fn valid_partner(text: &str) -> bool {
     matching::valid_partner(text) && !matching::reserved_partner(text)
-}
-
-#[pg_extern(sql = false)]
-fn secret_text(secret: &[u8]) -> String {
-    match Secret::from_bytes(secret) {
-        Ok(secret) => secret.expose(),
-        Err(error) => bad_argument("secret is not valid")
-            .detail(error.to_string())
-            .raise(),
-    }
 }
 
 #[pg_extern(sql = false)]
@@ -298,15 +281,4 @@ fn now_ms() -> u64 {
 
 fn unix_ms(at: TimestampWithTimeZone) -> u64 {
     u64::try_from(outbox::unix_micros(at).div_euclid(1000)).unwrap_or(0)
-}
-
-fn fill(bytes: &mut [u8]) {
-    if let Err(error) = getrandom::fill(bytes) {
-        Raise::new(
-            PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
-            "could not read random bytes from the operating system",
-        )
-        .detail(format!("{error}."))
-        .raise();
-    }
 }

@@ -6,11 +6,13 @@
 mod emit;
 mod error;
 mod functions;
+mod keys;
 mod launcher;
 mod leader;
 mod outbox;
 mod settings;
 mod utility;
+mod vault;
 mod wake;
 
 pgrx::pg_module_magic!(name, version);

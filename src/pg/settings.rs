@@ -51,6 +51,8 @@ static NAT64: Text = Text::new(Some(c"deny"));
 static PROXY: Text = Text::new(Some(c""));
 static PROXY_CREDENTIALS_FILE: Text = Text::new(Some(c""));
 static CA_FILE: Text = Text::new(Some(c""));
+static MASTER_KEY_FILE: Text = Text::new(Some(c""));
+static ROTATION_OVERLAP: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
 static POLL_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(1_000);
 static RESULT_FLUSH_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(20);
 static FIRST_PASS_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(2_000);
@@ -76,7 +78,7 @@ pub fn define() {
     const KB: GucFlags = GucFlags::UNIT_KB;
     const NONE: GucFlags = GucFlags::empty();
     #[rustfmt::skip]
-    let numbers: [Number; 16] = [
+    let numbers: [Number; 17] = [
         (c"webhook.max_in_flight", c"Limits the requests under way per database.", &MAX_IN_FLIGHT, 1, 4096, NONE),
         (c"webhook.max_in_flight_per_partner", c"Limits the requests under way per partner.", &MAX_IN_FLIGHT_PER_PARTNER, 1, 4096, NONE),
         (c"webhook.max_in_flight_per_endpoint", c"Limits the requests under way per endpoint.", &MAX_IN_FLIGHT_PER_ENDPOINT, 1, 4096, NONE),
@@ -93,6 +95,7 @@ pub fn define() {
         (c"webhook.first_pass_limit", c"Parks what could not be sent within this time of being read.", &FIRST_PASS_LIMIT, 100, 60_000, MS),
         (c"webhook.shutdown_grace", c"Lets requests under way finish for this long at shutdown.", &SHUTDOWN_GRACE, 0, 60_000, MS),
         (c"webhook.idempotency_window", c"Remembers idempotency keys for this long.", &IDEMPOTENCY_WINDOW, 60, 30 * 86_400, S),
+        (c"webhook.rotation_overlap", c"Lets a former signing key sign for this long beside the new one.", &ROTATION_OVERLAP, 0, 7 * 86_400, S),
     ];
     for (name, short, setting, low, high, flags) in numbers {
         GucRegistry::define_int_guc(
@@ -138,6 +141,20 @@ pub fn define() {
                 None,
             );
         }
+    }
+    // SAFETY: the check hook is an extern "C-unwind" function that only reads the proposed value.
+    unsafe {
+        GucRegistry::define_string_guc_with_hooks(
+            c"webhook.master_key_file",
+            c"File outside the database whose key encrypts signing keys and seal keys.",
+            c"",
+            &MASTER_KEY_FILE,
+            GucContext::Sighup,
+            GucFlags::SUPERUSER_ONLY,
+            Some(check_absolute),
+            None,
+            None,
+        );
     }
     // SAFETY: called once per process at load time with a static C string.
     unsafe { pg_sys::MarkGUCPrefixReserved(c"webhook".as_ptr()) };
@@ -254,6 +271,11 @@ pub fn serves_database(name: &str) -> bool {
         .any(|entry| entry == "*" || entry == name)
 }
 
+/// File of the master keys; empty = keys are stored in clear.
+pub fn master_key_file() -> String {
+    text(&MASTER_KEY_FILE)
+}
+
 /// Largest payload that emit accepts, in bytes.
 pub fn max_payload() -> usize {
     count(&MAX_PAYLOAD) * 1024
@@ -315,6 +337,13 @@ check_hook!(check_ports, |text: &str| parse_ports(text));
 check_hook!(check_domains, |text: &str| parse_domains(text));
 check_hook!(check_networks, |text: &str| parse_networks(text));
 check_hook!(check_proxy_text, |text: &str| parse_proxy(text));
+check_hook!(check_absolute, |text: &str| {
+    if text.is_empty() || text.starts_with('/') {
+        Ok(())
+    } else {
+        Err(String::from("The path is absolute."))
+    }
+});
 check_hook!(check_nat64, |text: &str| match text {
     "deny" | "judge" => Ok(()),
     _ => Err(String::from("The value is \"deny\" or \"judge\".")),

@@ -10,6 +10,7 @@ pub mod envelope;
 pub mod health;
 mod host_name;
 pub mod ids;
+pub mod keyring;
 pub mod matching;
 pub mod policy;
 pub mod proxy;
@@ -20,5 +21,6 @@ pub mod signing;
 pub mod snapshot;
 pub mod target;
 pub mod time;
+pub mod vault;
 #[cfg(test)]
 mod vectors;

@@ -51,6 +51,7 @@ impl Leader {
         let later = now + PUT_OFF;
         let memory = &self.memory;
         let suspected = self.suspect.is_some();
+        let known = &self.seal_keys;
         let (claimed, put_off, events, next, seal_keys) = transaction(
             self.owner,
             true,
@@ -78,7 +79,8 @@ impl Leader {
                     outbox::events_by_id(origin, &ids)
                 };
                 let next = outbox::next_due(&drained);
-                let seal_keys = outbox::seal_keys();
+                let needed = events.iter().map(|row| row.seal_key);
+                let seal_keys = outbox::seal_keys(origin, needed, known);
                 let pairs: Vec<_> = claimed
                     .iter()
                     .map(|row| (row.pair, row.attempt_count + 1))

@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::pg::outbox::{EndpointRow, PauseRow};
+use crate::pg::outbox::{EndpointRow, KeyRow, PauseRow};
 use crate::pg::settings::Settings;
 use crate::rules::address::Boundary;
 use crate::rules::envelope::Event;
 use crate::rules::ids::EndpointId;
+use crate::rules::keyring::{HeldKey, Keyring};
 use crate::rules::matching::type_matches;
 use crate::rules::policy::{EndpointPolicy, PolicyRow, RetryPolicy};
 use crate::rules::scheduler::Limits;
@@ -56,7 +57,7 @@ pub struct Endpoint {
     created_xid: u64,
     created_snapshot: Snapshot,
     pub target: Result<Arc<Target>, Refusal>,
-    pub keys: Arc<Vec<SigningKey>>,
+    pub keys: Keyring,
 }
 
 impl Endpoint {
@@ -89,6 +90,8 @@ pub struct Applied {
     pub narrowed: Vec<EndpointId>,
     /// They keep no order any more.
     pub unordered: Vec<EndpointId>,
+    /// One of their keys cannot be had, and why.
+    pub locked: Vec<(EndpointId, String)>,
 }
 
 /// Everything the leader knows about where events go.
@@ -277,6 +280,9 @@ impl Configuration {
                         .push(row.id);
                 }
             }
+            let known = self.endpoints.get(&row.id).map(|known| &known.keys);
+            let (keys, why) = keyring(row.keys, known);
+            applied.locked.extend(why.map(|why| (row.id, why)));
             let policy = self.resolve(row.policy.as_deref());
             self.endpoints.insert(
                 row.id,
@@ -298,11 +304,19 @@ impl Configuration {
                     ordered: row.ordered,
                     created_xid: row.created_xid,
                     created_snapshot: row.created_snapshot,
-                    keys: Arc::new(row.keys),
+                    keys,
                 },
             );
         }
         applied
+    }
+
+    /// Takes over the keys of an endpoint; says why one of them cannot be had.
+    pub fn set_keys(&mut self, id: EndpointId, rows: Vec<KeyRow>) -> Option<String> {
+        let endpoint = self.endpoints.get_mut(&id)?;
+        let (keys, why) = keyring(rows, Some(&endpoint.keys));
+        endpoint.keys = keys;
+        why
     }
 
     /// The leader's own finding about an endpoint, before the next window would show it.
@@ -352,6 +366,32 @@ impl Configuration {
                 && endpoint.standing != Standing::Closed
         })
     }
+}
+
+/// The keys of an endpoint, and why one of them cannot be had: one that is known already is kept, with its new end.
+fn keyring(rows: Vec<KeyRow>, known: Option<&Keyring>) -> (Keyring, Option<String>) {
+    let mut why = None;
+    let mut keys = Vec::new();
+    for row in rows {
+        let secret = match row.secret {
+            Ok(secret) => secret,
+            Err(locked) => match known.and_then(|known| known.secret(row.id)) {
+                Some(secret) => secret.clone(),
+                None => {
+                    why = Some(format!(
+                        "could not decrypt signing key {}: {locked}",
+                        row.id
+                    ));
+                    continue;
+                }
+            },
+        };
+        keys.push(HeldKey {
+            key: SigningKey { id: row.id, secret },
+            valid_until: row.valid_until,
+        });
+    }
+    (Keyring::new(&keys), why)
 }
 
 fn standing(own: Standing, held: bool) -> Standing {

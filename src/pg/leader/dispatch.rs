@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::configuration::Standing;
 use super::pair::{Flight, Waiting};
 use super::{Due, Leader, Queue};
+use crate::pg::emit::now_micros;
 use crate::pg::outbox::{Change, NextDue, hold};
 use crate::rules::ids::EndpointId;
 use crate::wire::job::Job;
@@ -150,7 +151,7 @@ impl Leader {
             attempt: u32::try_from(waiting.attempt_count + 1).unwrap_or(1),
             traceparent: waiting.message.traceparent.clone(),
             body: Arc::clone(&waiting.message.body),
-            keys: Arc::clone(&endpoint.keys),
+            keys: endpoint.keys.at(now_micros()),
             fault: waiting.message.fault,
         };
         self.flights.insert(

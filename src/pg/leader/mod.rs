@@ -12,6 +12,7 @@ mod configuration;
 mod control;
 mod dispatch;
 mod fan_out;
+mod keys;
 mod memory;
 mod newcomer;
 mod pair;
@@ -47,7 +48,7 @@ use self::reload::{caps, client};
 use self::standing::Closing;
 use self::transaction::{Trouble, terminating, transaction};
 use self::window::Window;
-use super::outbox::{self, EndpointRow, Outcomes, Place, Walk};
+use super::outbox::{self, EndpointRow, Outcomes, Place, SealKeys, Walk};
 use super::settings::Settings;
 use super::wake::{Activity, Slot};
 use crate::rules::ids::{EndpointId, Pair};
@@ -140,7 +141,9 @@ struct Leader {
     settings: Settings,
     clock: Clock,
     configuration: Configuration,
-    seal_keys: HashMap<i64, Vec<u8>>,
+    seal_keys: SealKeys,
+    /// Endpoints with keys that could not be decrypted.
+    locked: keys::LockedKeys,
     window: Window,
     /// Streams of partners that are read apart.
     asides: Vec<Aside>,
@@ -212,12 +215,18 @@ impl Leader {
         extension: pg_sys::Oid,
     ) -> Result<Leader, End> {
         let settings = Settings::read();
+        // Without it nothing could be signed: better not to begin.
+        crate::pg::vault::check().map_err(End::Failed)?;
         let files = reload::Files::read(&settings).map_err(End::Failed)?;
         let client = client(&settings, &files).map_err(End::Failed)?;
         let crew = Crew::new(settings.max_in_flight, Arc::new(client))
             .map_err(|error| End::Failed(format!("could not set up the HTTP threads: {error}")))?;
-        let origin = transaction(owner, false, c"webhook leader: starting", outbox::origin)
-            .map_err(End::from)?;
+        let origin = transaction(owner, false, c"webhook leader: starting", || {
+            // Events of its own must not wait for a master key file that cannot be used later.
+            super::emit::prepare();
+            outbox::origin()
+        })
+        .map_err(End::from)?;
         let mut leader = Leader {
             slot,
             owner,
@@ -226,7 +235,8 @@ impl Leader {
             incarnation: 0,
             clock: Clock::new(),
             configuration: Configuration::new(origin, &settings),
-            seal_keys: HashMap::new(),
+            seal_keys: SealKeys::new(),
+            locked: keys::LockedKeys::default(),
             window: Window::default(),
             asides: Vec::new(),
             last_n: 0,
@@ -309,13 +319,14 @@ impl Leader {
 
     /// Everything that reads or writes tables; the first trouble ends the round.
     fn use_database(&mut self) -> Result<(), End> {
-        let steps: [Step; 7] = [
+        let steps: [Step; 8] = [
             Leader::write_if_due,
             Leader::look,
             Leader::carry_out_requests,
             Leader::cancel_queues,
             Leader::carry_on_control,
             Leader::claim,
+            Leader::unlock_keys,
             Leader::keep_house,
         ];
         for (number, step) in steps.iter().enumerate() {

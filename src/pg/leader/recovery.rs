@@ -54,7 +54,7 @@ impl Leader {
 
     /// Takes up where the last life ended.
     pub fn recover(&mut self) -> Result<(), Trouble> {
-        let (ledger, configuration, conditions, seal_keys, due) = transaction(
+        let (ledger, configuration, conditions, due) = transaction(
             self.owner,
             true,
             c"webhook leader: reading its position",
@@ -68,18 +68,17 @@ impl Leader {
                         outbox::changed_endpoints(None),
                     ),
                     outbox::conditions(),
-                    outbox::seal_keys(),
                     outbox::due_endpoints(),
                 )
             },
         )?;
-        self.seal_keys.extend(seal_keys);
         let latest = self.clock.now() + FARTHEST;
         let (types, policies, pauses, endpoints) = configuration;
         self.configuration.apply_types(types);
         self.configuration.apply_policies(policies);
         self.configuration.apply_pauses(pauses);
-        self.configuration.apply(endpoints);
+        let applied = self.configuration.apply(endpoints);
+        self.note_keys(&applied);
         self.set_all_limits();
         self.restore_conditions(conditions);
         for next in due {
@@ -182,12 +181,19 @@ impl Leader {
         let origin = self.origin;
         let mut after = batch.from.clone();
         loop {
-            let stretch = transaction(
+            let known = &self.seal_keys;
+            let (stretch, seal_keys) = transaction(
                 self.owner,
                 true,
                 c"webhook leader: reading a doubtful batch",
-                || outbox::read_window(origin, (prev, cur), &after, &batch.whose, CHUNK),
+                || {
+                    let stretch =
+                        outbox::read_window(origin, (prev, cur), &after, &batch.whose, CHUNK);
+                    let seal_keys = outbox::seal_keys(origin, stretch.seal_keys(), known);
+                    (stretch, seal_keys)
+                },
             )?;
+            self.seal_keys.extend(seal_keys);
             let rows: Vec<_> = stretch
                 .rows
                 .into_iter()

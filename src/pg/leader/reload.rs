@@ -10,6 +10,7 @@ use super::Leader;
 use super::transaction::{take_reload, transaction};
 use crate::pg::outbox;
 use crate::pg::settings::{self, Settings};
+use crate::pg::vault;
 use crate::rules::proxy::{Credentials, Proxy};
 use crate::rules::scheduler::Caps;
 use crate::wire::client::{Client, ClientSettings};
@@ -45,6 +46,10 @@ impl Leader {
                 return true;
             }
         }
+        if let Err(why) = vault::check() {
+            self.complain("keeps the keys it has", &why);
+        }
+        self.locked.try_soon();
         self.crew.set_max_threads(settings.max_in_flight);
         self.scheduler.set_caps(caps(&settings));
         self.configuration.set(&settings);
@@ -58,7 +63,7 @@ impl Leader {
         identity.is_ok_and(|identity| identity != (self.origin, true))
     }
 
-    fn complain(&self, what: &str, why: &str) {
+    pub fn complain(&self, what: &str, why: &str) {
         self.slot.set_error(why);
         warning!("webhook leader {what}: {why}");
     }

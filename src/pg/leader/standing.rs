@@ -145,6 +145,7 @@ impl Leader {
             .retain(|old| !later.iter().any(|new| new.id == old.id));
         self.deferred.extend(later);
         let applied = self.configuration.apply(now);
+        self.note_keys(&applied);
         self.set_limits(&applied.changed);
         for id in &applied.renewed {
             self.renew_condition(*id);

@@ -10,7 +10,7 @@ use super::memory::Lane;
 use super::newcomer::{self, Missed};
 use super::transaction::{Trouble, transaction};
 use crate::pg::VERSION;
-use crate::pg::outbox::{self, Amount, EndpointRow, PauseRow, Stretch, Whose};
+use crate::pg::outbox::{self, Amount, EndpointRow, PauseRow, SealKeys, Stretch, Whose};
 use crate::rules::policy::PolicyRow;
 use crate::rules::snapshot::Snapshot;
 
@@ -89,7 +89,7 @@ struct Read {
 #[derive(Default)]
 pub struct ReadEvents {
     stretch: Stretch,
-    seal_keys: Vec<(i64, Vec<u8>)>,
+    seal_keys: SealKeys,
 }
 
 impl Leader {
@@ -148,6 +148,7 @@ impl Leader {
         let expected = (self.extension, VERSION.to_owned());
         let whose = self.everybody();
         let amount = amount(self.window.scan);
+        let known = &self.seal_keys;
         transaction(
             self.owner,
             true,
@@ -186,7 +187,7 @@ impl Leader {
                         cur
                     }
                 };
-                read.events = ReadEvents::of(origin, (&prev, &cur), &after, &whose, amount);
+                read.events = ReadEvents::of(origin, (&prev, &cur), &after, &whose, amount, known);
                 Some(read)
             },
         )
@@ -201,6 +202,7 @@ impl Leader {
             return Ok(None);
         };
         let (origin, amount) = (self.origin, amount(aside.window.scan));
+        let known = &self.seal_keys;
         transaction(
             self.owner,
             true,
@@ -212,6 +214,7 @@ impl Leader {
                     &aside.window.after,
                     &aside.whose,
                     amount,
+                    known,
                 ))
             },
         )
@@ -278,7 +281,8 @@ impl Leader {
 
     /// Opens a batch of what was read of a window. `stream` is the index of one that was set aside.
     pub fn take_rows(&mut self, stream: Option<usize>, read: &ReadEvents) -> Result<(), Trouble> {
-        self.seal_keys.extend(read.seal_keys.iter().cloned());
+        self.seal_keys
+            .extend(read.seal_keys.iter().map(|(id, key)| (*id, key.clone())));
         let stretch = &read.stretch;
         if !stretch.rows.is_empty() {
             self.open(stream, &stretch.rows)?;
@@ -321,13 +325,10 @@ impl ReadEvents {
         after: &(u64, String),
         whose: &Whose,
         amount: Amount,
+        known: &SealKeys,
     ) -> ReadEvents {
         let stretch = outbox::read_window(origin, window, after, whose, amount);
-        let seal_keys = if stretch.rows.is_empty() {
-            Vec::new()
-        } else {
-            outbox::seal_keys()
-        };
+        let seal_keys = outbox::seal_keys(origin, stretch.seal_keys(), known);
         ReadEvents { stretch, seal_keys }
     }
 }

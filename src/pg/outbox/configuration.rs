@@ -1,10 +1,8 @@
 //! Reading endpoints and event types as of a window: all at the start, then only what changed.
 
-use std::collections::HashMap;
-
+use super::keys::{KeyRow, signing_keys};
 use super::statement::{select, statement};
 use crate::rules::ids::EndpointId;
-use crate::rules::signing::{Secret, SigningKey};
 use crate::rules::snapshot::Snapshot;
 
 /// An endpoint as of the snapshot of the transaction under way.
@@ -28,7 +26,7 @@ pub struct EndpointRow {
     pub created_xid: u64,
     pub created_snapshot: Snapshot,
     /// Valid keys, newest first.
-    pub keys: Vec<SigningKey>,
+    pub keys: Vec<KeyRow>,
 }
 
 macro_rules! endpoint_columns {
@@ -51,16 +49,6 @@ statement!(
         endpoint_columns!(),
         " where p.changed_xid >= $1::xid8 or p.changed_xid = any ($2::xid8[])"
     )
-);
-
-statement!(
-    KEYS,
-    [Vec<i64>],
-    "select s.endpoint_id, s.key_id, s.secret
-       from webhook._secret as s
-      where s.endpoint_id = any ($1)
-        and (s.valid_until is null or s.valid_until > pg_catalog.clock_timestamp())
-      order by s.endpoint_id, s.valid_until desc nulls first, s.key_id desc"
 );
 
 statement!(
@@ -117,32 +105,11 @@ pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
     if endpoints.is_empty() {
         return endpoints;
     }
-    let mut keys = keys(endpoints.iter().map(|endpoint| endpoint.id.0).collect());
+    let mut keys = signing_keys(endpoints.iter().map(|endpoint| endpoint.id.0).collect());
     for endpoint in &mut endpoints {
         endpoint.keys = keys.remove(&endpoint.id.0).unwrap_or_default();
     }
     endpoints
-}
-
-fn keys(endpoints: Vec<i64>) -> HashMap<i64, Vec<SigningKey>> {
-    select(&KEYS, &[endpoints.into()], |rows| {
-        let mut keys: HashMap<i64, Vec<SigningKey>> = HashMap::new();
-        for row in rows {
-            let read = || {
-                Some((
-                    row.get::<i64>(1).ok().flatten()?,
-                    row.get::<i64>(2).ok().flatten()?,
-                    Secret::from_bytes(&row.get::<Vec<u8>>(3).ok().flatten()?).ok()?,
-                ))
-            };
-            if let Some((endpoint, id, secret)) = read() {
-                keys.entry(endpoint)
-                    .or_default()
-                    .push(SigningKey { id, secret });
-            }
-        }
-        keys
-    })
 }
 
 /// Event types that changed since `prev` with their priority class; all when there is no `prev`.

@@ -1,15 +1,20 @@
 //! What an emitting session writes: the event row and, when a key is given, its idempotency row.
 
+use std::cell::Cell;
+
 use pgrx::datum::Uuid;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
+use zeroize::Zeroizing;
 
 use super::statement::{run, statement};
 use super::{as_owner, owner, relation, timestamp};
 use crate::pg::error::Raise;
-use crate::pg::settings;
+use crate::pg::functions::new_id;
+use crate::pg::{settings, vault};
 use crate::rules::envelope::Event;
 use crate::rules::ids::EventId;
+use crate::rules::vault::Place;
 
 statement!(INSERT_EVENT, [TimestampWithTimeZone, i64, i64, i64, bool, &str, &str, &str, &str, &str, &str, &str, &str, &str, &str, &str, Vec<u8>, Vec<u8>, &str],
     "insert into webhook._event (
@@ -52,13 +57,21 @@ statement!(
       limit 1"
 );
 
+// The id is a parameter: the key is bound to it when it is stored.
 statement!(
     NEW_SEAL_KEY,
-    [i64],
+    [i64, i64],
     "insert into webhook._seal_key (key_id, origin, key)
-     values (webhook._new_id(), $1, webhook._random_key())
+     values ($1, $2, webhook._make_seal_key($1, $2))
      returning key_id, key"
 );
+
+thread_local! {
+    /// Raised when another seal key may be in use.
+    static SEAL_KEYS: Cell<u64> = const { Cell::new(0) };
+    /// The table whose invalidations say so; none = not listened to yet.
+    static LISTENED: Cell<Option<pg_sys::Oid>> = const { Cell::new(None) };
+}
 
 /// What seals events in this session.
 pub struct Sealing {
@@ -67,13 +80,15 @@ pub struct Sealing {
     node_name: String,
     pub origin: i64,
     pub key_id: i64,
-    pub key: Vec<u8>,
+    pub key: Zeroizing<Vec<u8>>,
+    /// State of [`SEAL_KEYS`] before it was read.
+    generation: u64,
 }
 
 impl Sealing {
     /// Reads origin and key; makes a key when this origin has none yet (a restored copy, or a
-    /// changed `webhook.node_name`).
-    pub fn load() -> Sealing {
+    /// changed `webhook.node_name`). A key that was in use before is not decrypted again.
+    pub fn load(former: Option<&Sealing>) -> Sealing {
         let (Some(table), Some(owner)) = (relation(c"_event"), owner()) else {
             Raise::new(
                 PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -83,20 +98,30 @@ impl Sealing {
             .raise()
         };
         let origin = super::origin();
-        let (key_id, key) = as_owner(owner, || {
+        listen();
+        let generation = SEAL_KEYS.get();
+        let (key_id, stored) = as_owner(owner, || {
             let found = run(&NEWEST_SEAL_KEY, &[origin.into()], |rows| {
                 rows.first().get_two::<i64, Vec<u8>>().ok()
             });
             match found {
                 Some((Some(id), Some(key))) => (id, key),
-                _ => run(&NEW_SEAL_KEY, &[origin.into()], |rows| {
-                    match rows.first().get_two::<i64, Vec<u8>>() {
+                _ => run(
+                    &NEW_SEAL_KEY,
+                    &[new_id().into(), origin.into()],
+                    |rows| match rows.first().get_two::<i64, Vec<u8>>() {
                         Ok((Some(id), Some(key))) => (id, key),
                         _ => error!("could not make a seal key"),
-                    }
-                }),
+                    },
+                ),
             }
         });
+        let key = match former {
+            Some(former) if former.key_id == key_id && former.origin == origin => {
+                former.key.clone()
+            }
+            _ => vault::open(Place::Seal { key_id, origin }, &Zeroizing::new(stored)),
+        };
         Sealing {
             table,
             owner,
@@ -104,14 +129,41 @@ impl Sealing {
             origin,
             key_id,
             key,
+            generation,
         }
     }
 
-    /// Whether it still holds: same extension, same owner, same node name.
+    /// Whether it still holds: same extension, same owner, same node name, and no other seal key since.
     pub fn current(&self) -> bool {
-        relation(c"_event") == Some(self.table)
+        self.generation == SEAL_KEYS.get()
+            && relation(c"_event") == Some(self.table)
             && owner() == Some(self.owner)
             && settings::node_name() == self.node_name
+    }
+}
+
+/// Tells every session, this one included, that there is another seal key: at commit, by PostgreSQL's own messages.
+pub fn announce_seal_key() {
+    if let Some(table) = relation(c"_seal_key") {
+        // SAFETY: an existing table; the message goes out with the transaction.
+        unsafe { pg_sys::CacheInvalidateRelcacheByRelid(table) };
+    }
+}
+
+/// Listens for [`announce_seal_key`]. Messages about the table for other reasons cost one look-up.
+fn listen() {
+    let table = relation(c"_seal_key");
+    if LISTENED.replace(table).is_none() {
+        // SAFETY: once per process; the callback lives as long and never unwinds.
+        unsafe {
+            pg_sys::CacheRegisterRelcacheCallback(Some(seal_key_changed), pg_sys::Datum::from(0));
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn seal_key_changed(_arg: pg_sys::Datum, table: pg_sys::Oid) {
+    if table == pg_sys::InvalidOid || LISTENED.get() == Some(table) {
+        SEAL_KEYS.set(SEAL_KEYS.get().wrapping_add(1));
     }
 }
 

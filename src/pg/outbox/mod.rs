@@ -13,6 +13,7 @@ mod control;
 mod due;
 mod due_changes;
 mod emitting;
+mod keys;
 mod newcomer;
 mod order;
 mod reading;
@@ -40,7 +41,8 @@ pub use due::{
     Claim, Claimed, NextDue, claim, clamp_due, drop_queue, due_endpoints, due_rows, next_due,
     put_off,
 };
-pub use emitting::{Sealing, claim_key, insert_event};
+pub use emitting::{Sealing, announce_seal_key, claim_key, insert_event};
+pub use keys::{KeyRow, SealKeys, seal_keys, signing_keys};
 pub use newcomer::{Belated, MissedEvent, add_belated, missed_events};
 pub use order::{Subject, free_order, held_subjects, release_subjects};
 pub use reading::{Amount, Row, Seen, Stretch, Whose, events_by_id, read_window};
@@ -49,9 +51,7 @@ pub use requests::{
 };
 pub use results::{open_claim, record};
 pub use upkeep::{Position, add_partition, highest_incarnation, ledger, start_life, trim_ledger};
-pub use window::{
-    Opening, join_stream, known_pairs, open_batch, seal_keys, set_stream_aside, snapshot,
-};
+pub use window::{Opening, join_stream, known_pairs, open_batch, set_stream_aside, snapshot};
 
 use super::settings;
 

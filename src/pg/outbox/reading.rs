@@ -44,6 +44,16 @@ pub struct Stretch {
     pub more: bool,
 }
 
+impl Stretch {
+    /// The keys that sealed its events.
+    pub fn seal_keys(&self) -> impl Iterator<Item = i64> + '_ {
+        self.rows
+            .iter()
+            .filter_map(|seen| seen.row.as_ref())
+            .map(|row| row.seal_key)
+    }
+}
+
 /// Whose events are read.
 #[derive(Clone, Default)]
 pub struct Whose {

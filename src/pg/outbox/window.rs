@@ -18,12 +18,6 @@ statement!(
     "select pg_catalog.pg_current_snapshot()::text"
 );
 
-statement!(
-    SEAL_KEYS,
-    [],
-    "select k.key_id, k.key from webhook._seal_key as k"
-);
-
 statement!(FEED, [TimestampWithTimeZone, Vec<i64>, Vec<&str>, Vec<&str>, Vec<&str>, Vec<bool>],
     "insert into webhook._feed (pos, published_at, test, partner_id, event_id, type)
      select r.pos, $1, r.test, r.partner, r.event, r.type
@@ -67,19 +61,6 @@ pub fn snapshot() -> Snapshot {
         Ok(snapshot) => snapshot,
         Err(error) => error!("{error}"),
     }
-}
-
-/// Every key that may have sealed an event.
-pub fn seal_keys() -> Vec<(i64, Vec<u8>)> {
-    select(&SEAL_KEYS, &[], |rows| {
-        rows.filter_map(|row| {
-            Some((
-                row.get::<i64>(1).ok().flatten()?,
-                row.get::<Vec<u8>>(2).ok().flatten()?,
-            ))
-        })
-        .collect()
-    })
 }
 
 /// A batch of new events, as the ledger and the feed record it.

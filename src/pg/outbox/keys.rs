@@ -1,0 +1,126 @@
+//! Reading keys for the leader: those of endpoints and those that seal events, decrypted here.
+//!
+//! What cannot be decrypted is no error of a statement: one endpoint's key must not stop the others' deliveries. A
+//! seal key is another matter: events whose key exists and cannot be had must wait, or they would be fenced for good.
+
+use std::collections::HashMap;
+
+use pgrx::PgSqlErrorCode;
+use pgrx::prelude::*;
+use zeroize::Zeroizing;
+
+use super::statement::{select, statement};
+use super::unix_micros;
+use crate::pg::error::Raise;
+use crate::pg::vault::Vault;
+use crate::rules::signing::Secret;
+use crate::rules::vault::Place;
+
+statement!(
+    SIGNING_KEYS,
+    [Vec<i64>],
+    "select s.endpoint_id, s.key_id, s.secret, s.valid_until
+       from webhook._secret as s
+      where s.endpoint_id = any ($1)
+        and s.secret is not null
+        and (s.valid_until is null or s.valid_until > pg_catalog.clock_timestamp())
+      order by s.endpoint_id, s.valid_until desc nulls first, s.key_id desc"
+);
+
+statement!(
+    SEAL_KEYS,
+    [Vec<i64>],
+    "select k.key_id, k.origin, k.key
+       from webhook._seal_key as k
+      where k.key_id = any ($1)"
+);
+
+/// A key of an endpoint.
+pub struct KeyRow {
+    pub id: i64,
+    /// Microseconds since 1970; none = without an end.
+    pub valid_until: Option<i64>,
+    /// The key, or why it cannot be had.
+    pub secret: Result<Secret, String>,
+}
+
+/// Seal keys by their ids.
+pub type SealKeys = HashMap<i64, Zeroizing<Vec<u8>>>;
+
+/// The valid keys of endpoints, newest first.
+pub fn signing_keys(endpoints: Vec<i64>) -> HashMap<i64, Vec<KeyRow>> {
+    select(&SIGNING_KEYS, &[endpoints.into()], |rows| {
+        let mut keys: HashMap<i64, Vec<KeyRow>> = HashMap::new();
+        let vault = Vault::read();
+        for row in rows {
+            let read = || {
+                Some((
+                    row.get::<i64>(1).ok().flatten()?,
+                    row.get::<i64>(2).ok().flatten()?,
+                    Zeroizing::new(row.get::<Vec<u8>>(3).ok().flatten()?),
+                ))
+            };
+            let Some((endpoint_id, key_id, stored)) = read() else {
+                continue;
+            };
+            let place = Place::Signing {
+                key_id,
+                endpoint_id,
+            };
+            keys.entry(endpoint_id).or_default().push(KeyRow {
+                id: key_id,
+                valid_until: row
+                    .get::<TimestampWithTimeZone>(4)
+                    .ok()
+                    .flatten()
+                    .map(unix_micros),
+                secret: vault
+                    .open(place, &stored)
+                    .map_err(|unopened| unopened.why)
+                    .and_then(|key| Secret::from_bytes(&key).map_err(|error| error.to_string())),
+            });
+        }
+        keys
+    })
+}
+
+/// Those of the `needed` keys that are not known yet. An error when one of this origin exists and cannot be
+/// decrypted; it passes, because the file may be mended.
+pub fn seal_keys(origin: i64, needed: impl Iterator<Item = i64>, known: &SealKeys) -> SealKeys {
+    let mut missing: Vec<i64> = needed.filter(|id| !known.contains_key(id)).collect();
+    missing.sort_unstable();
+    missing.dedup();
+    if missing.is_empty() {
+        return SealKeys::new();
+    }
+    select(&SEAL_KEYS, &[missing.into()], |rows| {
+        let vault = Vault::read();
+        let mut keys = SealKeys::new();
+        for row in rows {
+            let read = || {
+                Some((
+                    row.get::<i64>(1).ok().flatten()?,
+                    row.get::<i64>(2).ok().flatten()?,
+                    Zeroizing::new(row.get::<Vec<u8>>(3).ok().flatten()?),
+                ))
+            };
+            let Some((key_id, of, stored)) = read() else {
+                continue;
+            };
+            match vault.open(Place::Seal { key_id, origin: of }, &stored) {
+                Ok(key) => {
+                    keys.insert(key_id, key);
+                }
+                Err(unopened) if of == origin && !unopened.lasting => Raise::new(
+                    PgSqlErrorCode::ERRCODE_IO_ERROR,
+                    format!("could not decrypt seal key {key_id}: {}", unopened.why),
+                )
+                .raise(),
+                // A key of another database came with a copy; what it sealed is not sent from here. One that
+                // somebody changed seals nothing any more.
+                Err(_) => {}
+            }
+        }
+        keys
+    })
+}
