@@ -82,6 +82,10 @@ select sum(pg_temp.act(statement)), count(*)
     (format($$select webhook.correct('%s', '{"card": "confidential"}', 'mended')$$, :'dead')),
     (format($$select webhook.disable_endpoint(%s, 'off')$$, :hook)),
     (format($$select webhook.enable_endpoint(%s)$$, :hook)),
+    (format($$select webhook.verify_endpoint(%s, 'none', 'vouched for')$$, :hook)),
+    (format($$select webhook.verify_endpoint(%s, 'slack')$$, :hook)),
+    (format($$select webhook.verify_endpoint(%s)$$, :hook)),
+    (format($$select webhook.renew_endpoint(%s, '2999-01-01 00:00:00+00')$$, :hook)),
     (format($$select webhook.delete_endpoint(%s, 'over')$$, :hook)),
     ($$select webhook.delete_policy('regress')$$),
     ($$select webhook.offboard('regress.audit', 'over')$$)) as v (statement);

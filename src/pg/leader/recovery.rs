@@ -46,7 +46,8 @@ impl Leader {
 
     /// Takes up where the last life ended.
     pub fn recover(&mut self) -> Result<(), Trouble> {
-        let (ledger, configuration, conditions, seal_keys, due) = transaction(
+        let recent = now_micros() - 60_000_000;
+        let (ledger, configuration, conditions, seal_keys, due, (tries, warned)) = transaction(
             self.owner,
             true,
             c"webhook leader: reading its position",
@@ -62,6 +63,7 @@ impl Leader {
                     outbox::conditions(),
                     outbox::seal_keys(),
                     outbox::due_endpoints(),
+                    (outbox::tries(recent), outbox::warned_of_expiry()),
                 )
             },
         )?;
@@ -74,6 +76,7 @@ impl Leader {
         self.configuration.apply(endpoints);
         self.set_all_limits();
         self.restore_conditions(conditions);
+        self.restore_proofs(tries, warned);
         for next in due {
             self.behind.insert(next.endpoint);
             self.note_due((next.endpoint, next.class), next.at.min(latest));

@@ -146,6 +146,7 @@ impl Leader {
         self.deferred.extend(later);
         let applied = self.configuration.apply(now);
         self.set_limits(&applied.changed);
+        self.follow_proofs(&applied.changed);
         for id in &applied.renewed {
             self.renew_condition(*id);
         }

@@ -15,6 +15,7 @@ mod due_changes;
 mod emitting;
 mod newcomer;
 mod order;
+mod proving;
 mod requests;
 mod results;
 mod statement;
@@ -42,6 +43,7 @@ pub use due::{
 pub use emitting::{Sealing, claim_key, insert_event};
 pub use newcomer::{Belated, MissedEvent, add_belated, missed_events};
 pub use order::{Subject, free_order, held_subjects, release_subjects};
+pub use proving::{ProofRow, Tried, Written, drop_pending, record_try, tries, warned_of_expiry};
 pub use requests::{
     Request, finish_request, new_pair, new_series, pairs_of_event, pending_requests, settle_pairs,
 };
