@@ -149,6 +149,38 @@ fn an_endpoint_that_expired_while_no_leader_ran_is_closed_by_the_next_one() {
     assert_eq!(shop.state(&endpoint), "expired");
 }
 
+#[test]
+fn a_disabled_endpoint_does_not_expire_and_cannot_be_enabled_after_its_term() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    let endpoint = shop.endpoint_with(
+        "off",
+        &receiver.url("/in"),
+        ", expires_at => clock_timestamp() + interval '1 day'",
+    );
+    shop.run(&format!(
+        "select webhook.disable_endpoint({}, 'a dispute')",
+        endpoint.id
+    ));
+    age(&mut shop, &endpoint, "2 days");
+    shop.restart_leader();
+    let (state, message) =
+        shop.refusal(&format!("select webhook.enable_endpoint({})", endpoint.id));
+    assert_eq!(state, "55000", "{message}");
+    shop.run(&format!(
+        "select webhook.renew_endpoint({}, 'infinity')",
+        endpoint.id
+    ));
+    assert_eq!(shop.state(&endpoint), "disabled");
+    shop.run(&format!("select webhook.enable_endpoint({})", endpoint.id));
+    let event = shop.emit("order.paid", "off", "{}");
+    shop.wait_for_state(&event, &endpoint, "delivered");
+    assert_eq!(
+        shop.alerts(&endpoint),
+        ["endpoint.disabled", "endpoint.missed"]
+    );
+}
+
 /// Makes an endpoint older than it is: nobody waits for days.
 fn age(shop: &mut Outbox<'_>, endpoint: &Endpoint, by: &str) {
     shop.run(&format!(

@@ -437,6 +437,74 @@ fn a_stranger_gets_no_more_than_three_challenges_a_minute() {
 }
 
 #[test]
+fn an_endpoint_in_service_can_be_checked_again_by_a_later_life_of_the_leader() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    receiver.behave("/in", echo);
+    let endpoint = shop.endpoint_with("again", &receiver.url("/in"), ", verify => 'challenge'");
+    wait_for_state(&mut shop, &endpoint, "active");
+    shop.restart_leader();
+    for tries in 2..=3 {
+        shop.have_done(&format!("verify_endpoint({})", endpoint.id));
+        wait_for_tries(&mut shop, &endpoint, "proven", tries);
+    }
+    assert!(shop.is(&format!(
+        "verified_at = (select max(started_at) from webhook.verifications v where v.endpoint_id = e.endpoint_id)
+           from webhook.endpoints e where endpoint_id = {}",
+        endpoint.id
+    )));
+    // One that does not answer is told in the evidence; nobody demanded a proof, so nothing closes.
+    receiver.script("/in", vec![Answer::status(200)]);
+    shop.run(&format!("select webhook.verify_endpoint({})", endpoint.id));
+    assert_eq!(shop.state(&endpoint), "active");
+}
+
+#[test]
+fn a_proof_of_a_new_url_does_not_enable_what_answered_410_at_the_old_one() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    let willing = Arc::new(AtomicBool::new(false));
+    let of_receiver = Arc::clone(&willing);
+    receiver.behave("/old", |request| {
+        if is_challenge(request) {
+            return echo(request);
+        }
+        Answer::status(410)
+    });
+    receiver.behave("/new", move |request| {
+        if is_challenge(request) && !of_receiver.load(Ordering::SeqCst) {
+            return Answer::status(200);
+        }
+        echo(request)
+    });
+    let endpoint = shop.endpoint_with("gone", &receiver.url("/old"), ", verify => 'challenge'");
+    wait_for_state(&mut shop, &endpoint, "active");
+    shop.run(&format!(
+        "select webhook.update_endpoint({}, url => '{}')",
+        endpoint.id,
+        receiver.url("/new")
+    ));
+    wait_for_tries(&mut shop, &endpoint, "failed", 1);
+    shop.emit("order.paid", "gone", "{}");
+    wait_for_state(&mut shop, &endpoint, "disabled");
+    willing.store(true, Ordering::SeqCst);
+    wait_for_tries(&mut shop, &endpoint, "proven", 2);
+    shop.wait_until(&format!(
+        "(select url = '{}' from webhook.endpoints where endpoint_id = {})",
+        receiver.url("/new"),
+        endpoint.id
+    ));
+    assert_eq!(shop.state(&endpoint), "disabled");
+    shop.run(&format!("select webhook.enable_endpoint({})", endpoint.id));
+    assert_eq!(shop.state(&endpoint), "active");
+    wait_for("the leader serves the new URL", PATIENCE, || {
+        let event = shop.emit("order.paid", "gone", "{}");
+        shop.wait_for_state(&event, &endpoint, "delivered");
+        true
+    });
+}
+
+#[test]
 fn an_unconfirmed_endpoint_closes_and_can_be_proven_later() {
     let mut shop = Outbox::join(&HASTY, "shop");
     let receiver = Receiver::http();

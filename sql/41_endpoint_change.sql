@@ -157,6 +157,12 @@ begin
       detail = 'Only a disabled endpoint can be enabled.',
       hint = 'A paused endpoint goes on after webhook.resume.';
   end if;
+  if endpoint.expires_at <= clock_timestamp() then
+    raise exception using
+      errcode = 'object_not_in_prerequisite_state',
+      message = format('endpoint %s has expired', endpoint_id),
+      hint = 'Use webhook.renew_endpoint first.';
+  end if;
   if endpoint.state = 'disabled' then
     missed := jsonb_build_object('from', webhook._rfc3339(endpoint.state_changed_at), 'to', webhook._rfc3339(clock_timestamp()));
   end if;

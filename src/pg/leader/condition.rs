@@ -234,20 +234,12 @@ impl Leader {
             .configuration
             .endpoint(id)
             .is_some_and(|endpoint| endpoint.generation == generation);
-        // A disabled endpoint expires, too; the other way round there is nothing left to disable.
-        let closed = self.closed(id);
-        let disabled = self
-            .configuration
-            .endpoint(id)
-            .is_some_and(|endpoint| endpoint.state == "disabled");
-        if !current || (closed && !(state == "expired" && disabled)) {
+        if !current || self.closed(id) {
             return false;
         }
         self.configuration.close(id, state, reason);
         self.write_condition(id, Some((state, reason.to_owned())));
-        if !closed {
-            self.follow_standing(vec![id]);
-        }
+        self.follow_standing(vec![id]);
         true
     }
 

@@ -95,6 +95,20 @@ impl Proving {
         }
     }
 
+    /// How far the proof has come that is demanded now; nothing, when the last one was about another demand.
+    fn progress_of(&mut self, id: EndpointId, generation: i64) -> &mut Progress {
+        let progress = self.progress.entry(id).or_default();
+        if progress.generation != generation {
+            *progress = Progress {
+                generation,
+                recent: std::mem::take(&mut progress.recent),
+                on_wire: progress.on_wire,
+                ..Progress::default()
+            };
+        }
+        progress
+    }
+
     fn write_soon(&mut self, after: Duration) {
         self.write_at.get_or_insert(Instant::now() + after);
     }
@@ -173,15 +187,7 @@ impl Leader {
         if proof.asked_at.is_none() && !self.proving.progress.contains_key(&id) {
             return next;
         }
-        let progress = self.proving.progress.entry(id).or_default();
-        if progress.generation != proof.generation {
-            *progress = Progress {
-                generation: proof.generation,
-                recent: std::mem::take(&mut progress.recent),
-                on_wire: progress.on_wire,
-                ..Progress::default()
-            };
-        }
+        let progress = self.proving.progress_of(id, proof.generation);
         if !progress.on_wire && !progress.proven && Method::parse(&proof.method).is_some() {
             let wanted = if progress.asked {
                 Some(not_too_often(0, &progress.recent))
@@ -205,8 +211,13 @@ impl Leader {
         let patience =
             i64::try_from(self.settings.verification_timeout.as_micros()).unwrap_or(i64::MAX);
         let proof = &endpoint.proof;
-        let lease = proof.expires_at.map(|at| (proof.renewed_at, at));
-        // Out of service it closes no further; and nobody is blamed for challenges that were not sent.
+        // Out of service it closes no further: one that is disabled expires when it is enabled.
+        let open = endpoint.standing != Standing::Closed;
+        let lease = proof
+            .expires_at
+            .filter(|_| open)
+            .map(|at| (proof.renewed_at, at));
+        // Nobody is blamed for challenges that were not sent.
         let tried = self
             .proving
             .progress
@@ -214,9 +225,7 @@ impl Leader {
             .is_some_and(|progress| progress.tries > 0 && !progress.proven);
         let confirm = proof
             .asked_at
-            .filter(|_| {
-                tried && (endpoint.standing != Standing::Closed || proof.pending_url.is_some())
-            })
+            .filter(|_| tried && (open || proof.pending_url.is_some()))
             .map(|at| (at, at.saturating_add(patience)));
         match (lease, confirm) {
             (Some(lease), Some(confirm)) if confirm.1 < lease.1 => Some(confirm),
@@ -271,7 +280,8 @@ impl Leader {
             return;
         };
         let (generation, proof) = (endpoint.generation, &endpoint.proof);
-        if let Some(at) = proof.expires_at.filter(|at| *at <= now) {
+        let open = endpoint.standing != Standing::Closed;
+        if let Some(at) = proof.expires_at.filter(|at| *at <= now && open) {
             let reason = format!("its term ended at {}", rfc3339(at).unwrap_or_default());
             self.expire_now(id, generation, &reason);
             return;
@@ -445,9 +455,9 @@ impl Leader {
     pub fn ask_challenge(&mut self, request: &Request) -> Result<(), Trouble> {
         let endpoint = request.endpoint.and_then(|id| {
             let endpoint = self.configuration.endpoint(id)?;
-            Some((id, endpoint.state.clone()))
+            Some((id, endpoint.state.clone(), endpoint.proof.generation))
         });
-        let Some((id, state)) = endpoint else {
+        let Some((id, state, generation)) = endpoint else {
             return self.finish_request(
                 request.id,
                 "refused",
@@ -464,7 +474,7 @@ impl Leader {
             );
         }
         let now = self.clock.now();
-        let progress = self.proving.progress.entry(id).or_default();
+        let progress = self.proving.progress_of(id, generation);
         // One that is on the wire was asked for with the change itself.
         progress.asked = !progress.on_wire;
         let at = not_too_often(now, &progress.recent);
