@@ -110,7 +110,8 @@ fn nothing_but_challenges_is_sent_until_one_is_echoed_then_the_queue_drains() {
 fn each_method_is_proven_in_its_own_form() {
     let mut shop = Outbox::join(&CLUSTER, "shop");
     let receiver = Receiver::http();
-    let cases: [(&str, &str, fn(&Request) -> Answer); 6] = [
+    type Case = (&'static str, &'static str, fn(&Request) -> Answer);
+    let cases: [Case; 6] = [
         ("challenge", "/text", |r| Answer::status(200).body(value(r))),
         ("challenge", "/json", |r| json(200, &value(r))),
         ("graph", "/graph?tenant=7", |r| plain().body(value(r))),
