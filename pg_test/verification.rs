@@ -613,6 +613,33 @@ fn a_leader_that_dies_between_challenge_and_record_asks_again() {
     assert!(tried(&mut shop, &endpoint, "proven", 1));
 }
 
+#[test]
+fn a_challenge_is_held_to_the_same_boundary_as_an_event() {
+    let mut cluster = Cluster::start_usual();
+    let receiver = Receiver::http();
+    let endpoint = {
+        let mut shop = Outbox::create(&cluster, "shop");
+        let endpoint = shop.endpoint_with("acme", &receiver.url("/in"), ", verify => 'challenge'");
+        wait_for_tries(&mut shop, &endpoint, "failed", 1);
+        endpoint
+    };
+    cluster.reload(&[("webhook.deny_networks", "127.0.0.0/8")]);
+    receiver.behave("/in", echo);
+    let mut shop = Outbox::join(&cluster, "shop");
+    shop.wait_until(&format!(
+        "exists (select from webhook.verifications where endpoint_id = {} and error_category = 'blocked'
+                    and status is null and detail is not null)",
+        endpoint.id
+    ));
+    assert_eq!(shop.state(&endpoint), "unverified");
+    // Whatever arrived, arrived before.
+    let answered = shop.number(&format!(
+        "select count(*) from webhook.verifications where endpoint_id = {} and status is not null",
+        endpoint.id
+    ));
+    assert_eq!(i64::try_from(receiver.count()), Ok(answered));
+}
+
 /// Answers a challenge rightly, and everything else with 200.
 fn echo(request: &Request) -> Answer {
     if is_challenge(request) {
