@@ -1,73 +1,62 @@
-//! Proofs of control and expiry: sends challenges, puts proven endpoints into service, warns owners whose time
-//! ends and closes what is over or was never confirmed.
-//!
-//! A challenge is no attempt: it moves no window, counts for no health and has no delivery. Its value is made
-//! here, goes to one thread and is kept nowhere, so an answer can only be to the challenge it belongs to.
+//! Proofs of control and terms: when the next challenge is due, when an owner is warned, when an endpoint, or a
+//! new URL, is over. The challenges themselves are in `challenging`.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::Leader;
 use super::configuration::Standing;
-use super::transaction::{Trouble, transaction};
-use crate::pg::emit::now_micros;
-use crate::pg::outbox::{self, Request, Tried, Written};
-use crate::rules::challenge::{Challenge, Method};
-use crate::rules::delivery::Answer;
+use super::transaction::Trouble;
+use crate::pg::outbox::Tried;
+use crate::rules::challenge::Method;
 use crate::rules::ids::EndpointId;
-use crate::rules::policy::category_of;
-use crate::rules::term::{A_MINUTE, next_challenge, not_too_often, warn_at};
+use crate::rules::term::{next_challenge, not_too_often, warn_at};
 use crate::rules::time::rfc3339;
-use crate::wire::challenge::ChallengeJob;
-use crate::wire::job::Done;
 
 /// Challenges on the wire at a time: they must not keep events from being sent.
 const AT_A_TIME: usize = 8;
 /// How long what found no room, or a locked row, waits.
-const SOON: i64 = 250_000;
+pub const SOON: i64 = 250_000;
 
 /// What is under way about proofs.
 #[derive(Default)]
 pub struct Proving {
-    progress: HashMap<EndpointId, Progress>,
+    pub progress: HashMap<EndpointId, Progress>,
     /// When something is to be done about an endpoint, and the same ordered by time.
-    when: HashMap<EndpointId, i64>,
-    timers: BTreeSet<(i64, EndpointId)>,
-    flights: HashMap<u64, Flight>,
+    pub when: HashMap<EndpointId, i64>,
+    pub timers: BTreeSet<(i64, EndpointId)>,
+    pub flights: HashMap<u64, Flight>,
     /// What is to be written, and not before which time.
-    results: Vec<Tried>,
-    abandoned: Vec<(EndpointId, i64)>,
-    write_at: Option<Instant>,
+    pub results: Vec<Tried>,
+    pub abandoned: Vec<(EndpointId, i64)>,
+    pub write_at: Option<Instant>,
     /// Endpoints whose owner was warned, and of which end.
-    warned: HashMap<EndpointId, i64>,
+    pub warned: HashMap<EndpointId, i64>,
 }
 
 /// How far a proof has come.
 #[derive(Default)]
-struct Progress {
+pub struct Progress {
     /// The demand that the tries were for.
-    generation: i64,
-    tries: usize,
-    last: i64,
+    pub generation: i64,
+    pub tries: usize,
+    pub last: i64,
     /// When the last challenges were sent, whatever they were for.
-    recent: Vec<i64>,
+    pub recent: Vec<i64>,
     /// Somebody asked for one more.
-    asked: bool,
-    on_wire: bool,
+    pub asked: bool,
+    pub on_wire: bool,
     /// It was answered rightly; what is left is to write it.
-    proven: bool,
+    pub proven: bool,
 }
 
-struct Flight {
-    endpoint: EndpointId,
-    generation: i64,
-    id: i64,
-    method: Method,
-    host: String,
+/// A challenge on the wire.
+pub struct Flight {
+    pub endpoint: EndpointId,
+    pub generation: i64,
+    pub id: i64,
+    pub method: Method,
+    pub host: String,
 }
 
 impl Proving {
@@ -96,7 +85,7 @@ impl Proving {
     }
 
     /// How far the proof has come that is demanded now; nothing, when the last one was about another demand.
-    fn progress_of(&mut self, id: EndpointId, generation: i64) -> &mut Progress {
+    pub fn progress_of(&mut self, id: EndpointId, generation: i64) -> &mut Progress {
         let progress = self.progress.entry(id).or_default();
         if progress.generation != generation {
             *progress = Progress {
@@ -109,7 +98,7 @@ impl Proving {
         progress
     }
 
-    fn write_soon(&mut self, after: Duration) {
+    pub fn write_soon(&mut self, after: Duration) {
         self.write_at.get_or_insert(Instant::now() + after);
     }
 }
@@ -163,7 +152,7 @@ impl Leader {
     }
 
     /// When something is next to be done about an endpoint.
-    fn plan_proof(&mut self, id: EndpointId) {
+    pub fn plan_proof(&mut self, id: EndpointId) {
         let at = self.next_of_proof(id);
         self.proving.set(id, at);
     }
@@ -293,212 +282,4 @@ impl Leader {
         }
         self.expire_now(id, generation, "control of its URL was not proven in time");
     }
-
-    /// Sends a challenge; false = it could not be made.
-    fn send_challenge(&mut self, id: EndpointId, now: i64) -> bool {
-        let Some(endpoint) = self.configuration.endpoint(id) else {
-            return false;
-        };
-        let proof = &endpoint.proof;
-        let Some(method) = Method::parse(&proof.method) else {
-            return false;
-        };
-        let (mut random, mut id_bits) = ([0; 32], [0; 4]);
-        if getrandom::fill(&mut random).is_err() || getrandom::fill(&mut id_bits).is_err() {
-            return false;
-        }
-        let value = URL_SAFE_NO_PAD.encode(random);
-        let unix_ms = u64::try_from(now_micros() / 1000).unwrap_or(0);
-        let verification = EndpointId::new(unix_ms, u32::from_le_bytes(id_bits)).0;
-        let url = proof.pending_url.as_deref().unwrap_or(endpoint.url());
-        let target = self.configuration.target(&method.url(url, &value));
-        let host = match &target {
-            Ok(target) => target.authority(),
-            Err(_) => host_of(url),
-        };
-        let (generation, keys) = (proof.generation, Arc::clone(&endpoint.keys));
-        self.last_ticket += 1;
-        self.proving.flights.insert(
-            self.last_ticket,
-            Flight {
-                endpoint: id,
-                generation,
-                id: verification,
-                method,
-                host,
-            },
-        );
-        let progress = self.proving.progress.entry(id).or_default();
-        progress.generation = generation;
-        progress.tries += 1;
-        progress.last = now;
-        progress.asked = false;
-        progress.on_wire = true;
-        progress.recent.push(now);
-        let spare = progress.recent.len().saturating_sub(A_MINUTE);
-        progress.recent.drain(..spare);
-        self.crew.submit_challenge(ChallengeJob {
-            ticket: self.last_ticket,
-            target: target.map(Arc::new),
-            message_id: format!("chl_{verification}"),
-            challenge: Challenge {
-                method,
-                value,
-                endpoint: id.0.to_string(),
-            },
-            keys,
-        });
-        true
-    }
-
-    /// A challenge came back; false = it was none.
-    pub fn take_proof(&mut self, done: &Done) -> bool {
-        let Some(flight) = self.proving.flights.remove(&done.ticket) else {
-            return false;
-        };
-        let proof = done.proof.unwrap_or(Err("nothing was sent"));
-        let (status, category, said) = match &done.outcome.answer {
-            Answer::Status { code, .. } => (Some(*code), category_of(*code), None),
-            Answer::Failure {
-                category, detail, ..
-            } => (None, Some(*category), Some(detail.replace('\0', ""))),
-        };
-        if let Some(progress) = self.proving.progress.get_mut(&flight.endpoint) {
-            progress.on_wire = false;
-            progress.proven = proof.is_ok() && progress.generation == flight.generation;
-        }
-        self.proving.results.push(Tried {
-            id: flight.id,
-            endpoint: flight.endpoint,
-            generation: flight.generation,
-            method: flight.method.as_str(),
-            host: flight.host,
-            started_at: done.outcome.started_at,
-            latency_ms: status
-                .is_some()
-                .then(|| i32::try_from(done.outcome.latency_us / 1000).unwrap_or(i32::MAX)),
-            status: status.and_then(|code| i16::try_from(code).ok()),
-            category: category.map(|category| category.as_str()),
-            proven: proof.is_ok(),
-            detail: proof
-                .err()
-                .map(|why| said.unwrap_or_else(|| why.to_owned())),
-        });
-        self.proving.write_soon(Duration::ZERO);
-        self.plan_proof(flight.endpoint);
-        true
-    }
-
-    /// Writes what came of challenges, and drops new URLs that nobody proved.
-    pub fn write_proofs(&mut self) -> Result<(), Trouble> {
-        if self.proving.write_at.is_none_or(|at| Instant::now() < at) {
-            return Ok(());
-        }
-        // What was found about the endpoints comes first: a proof must not undo it.
-        if self.unwritten_since.is_some() {
-            self.write()?;
-        }
-        self.proving.write_at = None;
-        let results = std::mem::take(&mut self.proving.results);
-        let abandoned = std::mem::take(&mut self.proving.abandoned);
-        let written = transaction(
-            self.owner,
-            false,
-            c"webhook leader: recording proofs of control",
-            || {
-                let tried: Vec<Written> = results.iter().map(outbox::record_try).collect();
-                let dropped: Vec<Written> = abandoned
-                    .iter()
-                    .map(|(id, generation)| outbox::drop_pending(*id, *generation))
-                    .collect();
-                (tried, dropped)
-            },
-        );
-        let (tried, dropped) = match written {
-            Ok(written) => written,
-            Err(trouble) => {
-                self.proving.results = results;
-                self.proving.abandoned = abandoned;
-                self.proving.write_soon(Duration::ZERO);
-                return Err(trouble);
-            }
-        };
-        let later = Duration::from_micros(SOON.unsigned_abs());
-        for (tried, written) in results.into_iter().zip(tried) {
-            match written {
-                Written::Locked => {
-                    self.proving.results.push(tried);
-                    self.proving.write_soon(later);
-                }
-                _ if tried.proven => self.look_soon = true,
-                _ => {}
-            }
-        }
-        for ((id, generation), written) in abandoned.into_iter().zip(dropped) {
-            match written {
-                Written::Locked => {
-                    self.proving.abandoned.push((id, generation));
-                    self.proving.write_soon(later);
-                }
-                // The change that made it void is about to be read.
-                Written::Void => self.look_soon = true,
-                Written::Done => {
-                    self.look_soon = true;
-                    self.tell_unconfirmed(id);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Somebody asks for a challenge now.
-    pub fn ask_challenge(&mut self, request: &Request) -> Result<(), Trouble> {
-        let endpoint = request.endpoint.and_then(|id| {
-            let endpoint = self.configuration.endpoint(id)?;
-            Some((id, endpoint.state.clone(), endpoint.proof.generation))
-        });
-        let Some((id, state, generation)) = endpoint else {
-            return self.finish_request(
-                request.id,
-                "refused",
-                0,
-                "the endpoint is not of this database",
-            );
-        };
-        if matches!(state.as_str(), "expired" | "deleted") {
-            return self.finish_request(
-                request.id,
-                "refused",
-                0,
-                &format!("the endpoint is {state}"),
-            );
-        }
-        let now = self.clock.now();
-        let progress = self.proving.progress_of(id, generation);
-        // One that is on the wire was asked for with the change itself.
-        progress.asked = !progress.on_wire;
-        let at = not_too_often(now, &progress.recent);
-        let result = if !progress.asked {
-            "a challenge is on its way".to_owned()
-        } else if at <= now {
-            "a challenge is sent now".to_owned()
-        } else {
-            format!(
-                "a challenge is sent at {}: three a minute is the limit",
-                rfc3339(at).unwrap_or_default()
-            )
-        };
-        self.finish_request(request.id, "done", 0, &result)?;
-        self.plan_proof(id);
-        Ok(())
-    }
-}
-
-/// Host of a URL that the boundary refuses: enough for the evidence, and no path, which may hold a token.
-fn host_of(url: &str) -> String {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.split(['/', '?', '#'])
-        .next()
-        .unwrap_or_default()
-        .to_owned()
 }
