@@ -301,6 +301,10 @@ fn a_leader_that_dies_between_challenge_and_record_asks_again() {
     receiver.wait_for(1, PATIENCE);
     let leader = shop.leader();
     cluster.signal(leader, Signal::SIGKILL);
+    // Until the postmaster has noticed, a new session would be ended like this one.
+    wait_for("the server ends its sessions", PATIENCE, || {
+        shop.sql.simple_query("select 1").is_err()
+    });
     wait_for("the server recovers", PATIENCE, || {
         cluster.try_connect("shop").is_ok()
     });
