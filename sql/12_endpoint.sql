@@ -1,6 +1,7 @@
 -- Where events go and how: endpoints, the leader's view of their health, shapes, secrets, event types, policies,
 -- pauses. Users write all of it through functions, except _endpoint_state, which only the leader writes:
--- an administrator's open transaction must never block the leader.
+-- an administrator's open transaction must never block the leader. One thing the leader writes here: the URL and
+-- state of an endpoint whose proof of control has arrived, skipping a locked row until it is free.
 
 create table webhook._endpoint (
   endpoint_id bigint not null,
@@ -24,6 +25,13 @@ create table webhook._endpoint (
   created_by name not null default session_user,
   policy text collate "C",
   ordered boolean not null default false,
+  pending_url text,
+  proof_generation bigint not null default 1,
+  proof_asked_at timestamptz,
+  verified_at timestamptz,
+  verified_by text collate "C",
+  expires_at timestamptz,
+  renewed_at timestamptz not null default pg_catalog.clock_timestamp(),
   constraint _endpoint_pkey primary key (endpoint_id),
   constraint _endpoint_state_known check (state in ('unverified', 'active', 'paused', 'disabled', 'expired', 'deleted')),
   constraint _endpoint_max_in_flight_positive check (max_in_flight > 0)
@@ -37,7 +45,7 @@ comment on column webhook._endpoint.test is 'Test endpoint: receives test events
 comment on column webhook._endpoint.state is 'State as last set by a user; _endpoint_state may override it.';
 comment on column webhook._endpoint.state_reason is 'Why the endpoint is in this state.';
 comment on column webhook._endpoint.state_changed_at is 'Since when.';
-comment on column webhook._endpoint.verify is 'How control of the URL is to be proven.';
+comment on column webhook._endpoint.verify is 'How control of the URL is to be proven: challenge, graph or slack; none = it is not.';
 comment on column webhook._endpoint.description is 'Free text of the operator.';
 comment on column webhook._endpoint.max_in_flight is 'Concurrent requests to this endpoint; null = that of the policy.';
 comment on column webhook._endpoint.revision is 'Current shape, row of _endpoint_revision.';
@@ -51,6 +59,14 @@ comment on column webhook._endpoint.created_at is 'When the endpoint was made.';
 comment on column webhook._endpoint.created_by is 'Session user who made it.';
 comment on column webhook._endpoint.policy is 'Row of _policy; null = the policy "default".';
 comment on column webhook._endpoint.ordered is 'Keeps the order of each subject: an event waits until the one before it is settled.';
+comment on column webhook._endpoint.pending_url is
+  'New callback URL that is not proven yet; the one in url stays in force until it is. The leader puts a proven one in force.';
+comment on column webhook._endpoint.proof_generation is 'Raised by each demand for a proof: an answer to a challenge of an earlier one proves nothing.';
+comment on column webhook._endpoint.proof_asked_at is 'Since when a proof of control is demanded; null = none is.';
+comment on column webhook._endpoint.verified_at is 'When control of the URL in force was proven, or the proof was spared; null = never.';
+comment on column webhook._endpoint.verified_by is 'How: challenge, graph, slack, or none when an operator did without.';
+comment on column webhook._endpoint.expires_at is 'When the endpoint expires unless it is renewed; null = never.';
+comment on column webhook._endpoint.renewed_at is 'When expires_at was last set.';
 create index _endpoint_partner on webhook._endpoint (partner_id);
 comment on index webhook._endpoint_partner is 'Endpoints of a partner.';
 create index _endpoint_changed on webhook._endpoint (changed_xid);
@@ -82,7 +98,7 @@ comment on table webhook._endpoint_state is
   'What the leader found out about an endpoint. All but the two counters counts only while generation equals that of _endpoint.';
 comment on column webhook._endpoint_state.endpoint_id is 'The endpoint.';
 comment on column webhook._endpoint_state.generation is 'Generation of the endpoint that the finding is about.';
-comment on column webhook._endpoint_state.state is 'State set by the leader (disabled after 410 or too many failures); null when it has no say.';
+comment on column webhook._endpoint_state.state is 'State set by the leader (disabled after 410 or too many failures, expired); null when it has no say.';
 comment on column webhook._endpoint_state.reason is 'Why.';
 comment on column webhook._endpoint_state.changed_at is 'When.';
 comment on column webhook._endpoint_state.adaptive_window is 'Concurrent requests that the endpoint stands, as far as its answers tell; 0 = shut, only probes are sent.';

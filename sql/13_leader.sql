@@ -68,7 +68,7 @@ create table webhook._request (
   event_ids text[],
   endpoint_ids bigint[],
   constraint _request_pkey primary key (request_id),
-  constraint _request_verb check (verb in ('replay', 'retry', 'skip', 'close', 'pause', 'resume')),
+  constraint _request_verb check (verb in ('replay', 'retry', 'skip', 'close', 'pause', 'resume', 'verify_endpoint')),
   constraint _request_pairs check (cardinality(event_ids) = cardinality(endpoint_ids)),
   constraint _request_state check (state in ('pending', 'done', 'refused'))
 );

@@ -43,17 +43,19 @@ language sql immutable parallel safe
 set search_path = pg_catalog, webhook, pg_temp
 as $$
   -- Many receivers take a token in the path or the query.
-  select case when facts ? 'url'
-           then jsonb_set(facts, '{url}', to_jsonb(regexp_replace(facts ->> 'url', '^([a-z]+://[^/?#]*).*$', '\1/…')))
-           else facts
-         end
+  select coalesce(
+           facts || (select jsonb_object_agg(m.key, regexp_replace(m.value, '^([a-z]+://[^/?#]*).*$', '\1/…'))
+                       from jsonb_each_text(facts) as m
+                      where m.key in ('url', 'pending_url')
+                        and m.value is not null),
+           facts)
 $$;
 comment on function webhook._without_path(jsonb) is 'Cuts the path of a URL, which may hold a token, before it is logged.';
 
 create function webhook._endpoint_facts(
   endpoint webhook._endpoint -- an endpoint
 ) returns jsonb -- what of it can be changed and may be logged; the URL still as it is
-language sql immutable parallel safe
+language sql stable parallel safe
 set search_path = pg_catalog, webhook, pg_temp
 as $$
   select jsonb_build_object(
@@ -66,7 +68,10 @@ as $$
            'description', endpoint.description,
            'max_in_flight', endpoint.max_in_flight,
            'policy', endpoint.policy,
-           'ordered', endpoint.ordered)
+           'ordered', endpoint.ordered,
+           'pending_url', endpoint.pending_url,
+           'verified_by', endpoint.verified_by,
+           'expires_at', webhook._rfc3339(endpoint.expires_at))
 $$;
 comment on function webhook._endpoint_facts(webhook._endpoint) is 'What the audit log compares of an endpoint.';
 

@@ -233,6 +233,14 @@ begin
          max_in_flight = endpoint.max_in_flight,
          policy = endpoint.policy,
          ordered = endpoint.ordered,
+         verify = endpoint.verify,
+         pending_url = endpoint.pending_url,
+         proof_generation = endpoint.proof_generation,
+         proof_asked_at = endpoint.proof_asked_at,
+         verified_at = endpoint.verified_at,
+         verified_by = endpoint.verified_by,
+         expires_at = endpoint.expires_at,
+         renewed_at = endpoint.renewed_at,
          -- How the endpoint has answered is worth keeping: only what makes it another receiver voids it.
          generation = case
            when void or endpoint.url <> former.url then e.generation + 1

@@ -7,11 +7,12 @@ create function webhook.create_endpoint(
   url text,                               -- callback URL, https
   event_types text[] default '{*}',       -- event types and wildcards that are sent here
   test boolean default false,             -- true: receives test events only
-  verify text default 'none',             -- how control of the URL is to be proven: none or challenge
+  verify text default 'challenge',        -- how control of the URL is to be proven: challenge, graph, slack; none = it is not
   description text default null,          -- free text of the operator
   max_in_flight integer default null,     -- concurrent requests; null = what the policy says
   policy text default null,               -- how deliveries are retried and limited; null = the policy "default"
   ordered boolean default false,          -- true: an event waits until the one before it of the same subject is settled
+  expires_at timestamptz default null,    -- when it expires unless it is renewed; null = never
   out endpoint_id bigint,                 -- the new endpoint
   out secret text                         -- its signing secret, whsec_...; shown this once
 ) returns record
@@ -37,19 +38,8 @@ begin
   canonical_url := webhook._check_url(url);
   perform webhook._check_max_in_flight(max_in_flight);
   policy := webhook._check_policy_exists(policy);
-  if verify not in ('none', 'challenge') then
-    raise exception using
-      errcode = 'invalid_parameter_value',
-      message = format('verification method "%s" does not exist', left(verify, 128)),
-      hint = 'Use "none" or "challenge".';
-  end if;
-  if verify = 'challenge' then
-    -- Held until it is proven, it would be held for ever: nothing sends a challenge yet.
-    raise warning using
-      message = 'the endpoint is active without a challenge',
-      detail = 'This version keeps the method and sends no challenge.',
-      hint = 'Prove by other means that the partner controls the URL.';
-  end if;
+  perform webhook._check_method(verify);
+  expires_at := webhook._check_expiry('expires_at', expires_at);
 
   -- Two transactions that both see one place left would both take it. Other partners are not concerned.
   perform pg_advisory_xact_lock(hashtextextended('webhook.create_endpoint ' || partner_id, 0));
@@ -69,11 +59,18 @@ begin
 
   endpoint_id := webhook._new_id();
   insert into webhook._endpoint as e
-    (endpoint_id, partner_id, url, event_types, test, state, verify, description, max_in_flight, policy, ordered, origin)
+    (endpoint_id, partner_id, url, event_types, test, state, verify, description, max_in_flight, policy, ordered, origin,
+     expires_at, proof_asked_at, verified_at, verified_by)
   values
-    (endpoint_id, partner_id, canonical_url, patterns, test, 'active', verify, description, max_in_flight, policy, ordered, webhook._origin())
+    (endpoint_id, partner_id, canonical_url, patterns, test, case verify when 'none' then 'active' else 'unverified' end, verify,
+     description, max_in_flight, policy, ordered, webhook._origin(),
+     expires_at, case when verify <> 'none' then clock_timestamp() end, case verify when 'none' then clock_timestamp() end,
+     case verify when 'none' then 'none' end)
   returning e.*
     into endpoint;
+  if verify = 'none' then
+    perform webhook._spare_proof(endpoint);
+  end if;
   insert into webhook._endpoint_revision (endpoint_id, revision)
   values (endpoint_id, 1);
   secret := (webhook._add_secret(endpoint_id)).secret;
@@ -83,8 +80,8 @@ begin
   perform webhook._wake();
 end
 $$;
-comment on function webhook.create_endpoint(text, text, text[], boolean, text, text, integer, text, boolean) is
-  'Makes an active endpoint and returns its id and its secret, which is never shown again. It gets the events of this transaction and every later one. The method in verify is kept; this version sends no challenge.';
+comment on function webhook.create_endpoint(text, text, text[], boolean, text, text, integer, text, boolean, timestamptz) is
+  'Makes an endpoint and returns its id and its secret, which is never shown again. Its URL is challenged at once; until the proof it is unverified and its events wait. It gets the events of this transaction and every later one.';
 
 create function webhook.update_endpoint(
   endpoint_id bigint,                 -- the endpoint
@@ -93,7 +90,8 @@ create function webhook.update_endpoint(
   description text default null,      -- new description, '' = none; null = unchanged
   max_in_flight integer default null, -- new concurrency, 0 = what the policy says; null = unchanged
   policy text default null,           -- new policy, '' = the policy "default"; null = unchanged
-  ordered boolean default null        -- whether the order of each subject is kept; null = unchanged
+  ordered boolean default null,       -- whether the order of each subject is kept; null = unchanged
+  verify text default null            -- how control of the URL is to be proven from now on; null = unchanged
 ) returns void
 language plpgsql volatile parallel unsafe
 security definer
@@ -102,12 +100,15 @@ as $$
 declare
   endpoint webhook._endpoint;
   canonical_url text;
+  before text;
 begin
   perform webhook._check_writable('change an endpoint');
+  perform webhook._check_method(verify);
   -- Before the row is locked, because the name is looked up: null in, null out.
   canonical_url := webhook._check_url(url);
   endpoint := webhook._take_endpoint(endpoint_id);
-  endpoint.url := coalesce(canonical_url, endpoint.url);
+  before := endpoint.state;
+  endpoint := webhook._change_url(endpoint, canonical_url, verify);
   if event_types is not null then
     endpoint.event_types := webhook._check_event_types(event_types);
   end if;
@@ -121,11 +122,11 @@ begin
     endpoint.policy := webhook._check_policy_exists(nullif(policy, ''));
   end if;
   endpoint.ordered := coalesce(ordered, endpoint.ordered);
-  perform webhook._save_endpoint(endpoint, 'update_endpoint');
+  perform webhook._save_endpoint(endpoint, 'update_endpoint', void => endpoint.state <> before);
 end
 $$;
-comment on function webhook.update_endpoint(bigint, text, text[], text, integer, text, boolean) is
-  'Changes an endpoint; what is left out stays. The state stays, too: a disabled endpoint needs enable_endpoint. max_in_flight 0 and an empty policy return to the default, an empty description removes it.';
+comment on function webhook.update_endpoint(bigint, text, text[], text, integer, text, boolean, text) is
+  'Changes an endpoint; what is left out stays. A new URL is challenged, and the old one stays in force until it is proven. The state stays, too: a disabled endpoint needs enable_endpoint. max_in_flight 0 and an empty policy return to the default, an empty description removes it.';
 
 create function webhook.enable_endpoint(
   endpoint_id bigint,       -- the endpoint
@@ -152,12 +153,23 @@ begin
       detail = 'Only a disabled endpoint can be enabled.',
       hint = 'A paused endpoint goes on after webhook.resume.';
   end if;
+  if endpoint.expires_at <= clock_timestamp() then
+    raise exception using
+      errcode = 'object_not_in_prerequisite_state',
+      message = format('endpoint %s has expired', endpoint_id),
+      hint = 'Use webhook.renew_endpoint first.';
+  end if;
   if endpoint.state = 'disabled' then
     missed := jsonb_build_object('from', webhook._rfc3339(endpoint.state_changed_at), 'to', webhook._rfc3339(clock_timestamp()));
   end if;
   endpoint.state := 'active';
   endpoint.state_reason := reason;
   endpoint.state_changed_at := clock_timestamp();
+  if endpoint.verified_at is null and endpoint.verify <> 'none' then
+    -- Disabling and enabling must not be a way around the proof.
+    endpoint.state := 'unverified';
+    endpoint := webhook._demand_proof(endpoint);
+  end if;
   perform webhook._save_endpoint(endpoint, 'enable_endpoint', reason, void => true);
   if missed is not null then
     -- No pairs were made meanwhile, and nobody else would say so.
@@ -169,7 +181,7 @@ begin
 end
 $$;
 comment on function webhook.enable_endpoint(bigint, text) is
-  'Puts a disabled endpoint back into service, and says which time it missed: the events of that time are not sent by themselves.';
+  'Puts a disabled endpoint back into service (unverified, if its URL was never proven), and says which time it missed: the events of that time are not sent by themselves.';
 
 create function webhook.disable_endpoint(
   endpoint_id bigint, -- the endpoint

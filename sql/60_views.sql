@@ -236,7 +236,11 @@ select e.endpoint_id,
        e.created_at,
        e.created_by,
        e.policy,
-       e.ordered
+       e.ordered,
+       e.verified_at,
+       e.verified_by,
+       substring(e.pending_url from '^[a-z]+://([^/?#]*)') as pending_host,
+       e.expires_at
   from webhook._endpoint e
   join webhook._effective_endpoint f on f.endpoint_id = e.endpoint_id
   left join webhook._endpoint_revision r on r.endpoint_id = e.endpoint_id and r.revision = e.revision;
@@ -260,6 +264,10 @@ comment on column webhook.endpoints.created_at is 'When it was made.';
 comment on column webhook.endpoints.created_by is 'Session user who made it.';
 comment on column webhook.endpoints.policy is 'How deliveries are retried and limited; null = the policy "default".';
 comment on column webhook.endpoints.ordered is 'Keeps the order of each subject.';
+comment on column webhook.endpoints.verified_at is 'When control of the URL was proven, or the proof was spared; null = never.';
+comment on column webhook.endpoints.verified_by is 'How: challenge, graph, slack, or none when an operator did without.';
+comment on column webhook.endpoints.pending_host is 'Host of a new URL that is not proven yet; url stays in force until it is.';
+comment on column webhook.endpoints.expires_at is 'When it expires unless it is renewed; null = never.';
 
 create view webhook.event_types as
 select t.name,
@@ -288,7 +296,7 @@ select r.request_id,
   from webhook._request r;
 comment on view webhook.requests is 'What was asked of the leader, and what came of it. Fast by request_id, which sorts by time.';
 comment on column webhook.requests.request_id is 'Id of the request.';
-comment on column webhook.requests.verb is 'What is asked: replay, retry, skip, close, pause or resume.';
+comment on column webhook.requests.verb is 'What is asked: replay, retry, skip, close, pause, resume or verify_endpoint.';
 comment on column webhook.requests.event_id is 'The event concerned; null when there are several, or none.';
 comment on column webhook.requests.endpoint_id is 'The endpoint concerned; null = several, and of a replay every delivery of the event.';
 comment on column webhook.requests.state is 'pending, done or refused.';

@@ -37,9 +37,14 @@ class Receiver(BaseHTTPRequestHandler):
     def do_POST(self):
         global unwell
         body = self.rfile.read(int(self.headers["content-length"]))
-        event = self.headers["webhook-id"]
-        if not verify(self.headers, body):
+        event, answer = self.headers["webhook-id"], ""
+        if not secret_file.read_text().strip():
+            status, word = 503, "I was not given the secret yet"
+        elif not verify(self.headers, body):
             status, word = 401, "signature refused"
+        elif self.headers["content-type"] == "application/webhook-challenge+json":
+            answer = self.headers["webhook-challenge"]
+            status, word = 200, "signature verified, challenge answered"
         elif unwell and json.loads(body)["type"] == "order.paid":
             unwell, status, word = False, 503, "signature verified, but I am unwell"
         elif event in accepted:
@@ -48,10 +53,12 @@ class Receiver(BaseHTTPRequestHandler):
         else:
             accepted[event] = body
             status, word = 200, f"signature verified, {json.loads(body)['type']} accepted"
-        print(f"receiver: attempt {self.headers['webhook-attempt']} of {event}: {status}, {word}", flush=True)
+        attempt = self.headers.get("webhook-attempt", "-")
+        print(f"receiver: attempt {attempt} of {event}: {status}, {word}", flush=True)
         self.send_response(status)
-        self.send_header("content-length", "0")
+        self.send_header("content-length", str(len(answer)))
         self.end_headers()
+        self.wfile.write(answer.encode())
 
     def log_message(self, *_):
         pass

@@ -41,6 +41,9 @@ class Receiver(BaseHTTPRequestHandler):
             webhook.verify(body, dict(self.headers.items()))
         except WebhookVerificationError:
             return self.answer(401)
+        if self.headers.get_content_type() == "application/webhook-challenge+json":
+            # Not an event: the sender asks whether this URL is ours.
+            return self.answer(200, self.headers["webhook-challenge"])
         try:
             new = self.store(self.headers["webhook-id"], body.decode())
         except sqlite3.Error:
@@ -58,11 +61,13 @@ class Receiver(BaseHTTPRequestHandler):
         connection.close()
         return added == 1
 
-    def answer(self, status):
+    def answer(self, status, text=""):
         self.send_response(status)
         if status != 204:
-            self.send_header("content-length", "0")
+            self.send_header("content-type", "text/plain")
+            self.send_header("content-length", str(len(text)))
         self.end_headers()
+        self.wfile.write(text.encode())
 
     def log_message(self, *_):
         pass

@@ -87,6 +87,10 @@ select sum(pg_temp.act(statement)), count(*)
     (format($$select webhook.revoke_secret(%s, 'leaked')$$, :hook)),
     ($$select webhook.reencrypt_secrets()$$),
     ($$select webhook.rotate_seal_key()$$),
+    (format($$select webhook.verify_endpoint(%s, 'none', 'vouched for')$$, :hook)),
+    (format($$select webhook.verify_endpoint(%s, 'slack')$$, :hook)),
+    (format($$select webhook.verify_endpoint(%s)$$, :hook)),
+    (format($$select webhook.renew_endpoint(%s, '2999-01-01 00:00:00+00')$$, :hook)),
     (format($$select webhook.delete_endpoint(%s, 'over')$$, :hook)),
     ($$select webhook.delete_policy('regress')$$),
     ($$select webhook.offboard('regress.audit', 'over')$$)) as v (statement);

@@ -39,7 +39,7 @@ select endpoint_id as other from webhook.create_endpoint(
 select event_types, test, max_in_flight from webhook.endpoints where endpoint_id = :other;
 select count(distinct secret) from webhook._secret where endpoint_id in (:endpoint_id, :other);
 
--- The method of verification is kept, and said to do nothing yet.
+-- With a method of verification it is held until control of the URL is proven; see verification.sql.
 select endpoint_id as proven from webhook.create_endpoint('acme', 'https://127.0.0.1/c', verify => 'challenge') \gset
 select state, verify from webhook.endpoints where endpoint_id = :proven;
 

@@ -58,6 +58,7 @@ static RESULT_FLUSH_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(20);
 static FIRST_PASS_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(2_000);
 static SHUTDOWN_GRACE: GucSetting<i32> = GucSetting::<i32>::new(5_000);
 static DISABLE_AFTER: GucSetting<i32> = GucSetting::<i32>::new(5 * 86_400);
+static VERIFICATION_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
 static IDEMPOTENCY_WINDOW: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
 
 /// Defines every setting and reserves the prefix, so that a misspelt name is reported.
@@ -78,7 +79,7 @@ pub fn define() {
     const KB: GucFlags = GucFlags::UNIT_KB;
     const NONE: GucFlags = GucFlags::empty();
     #[rustfmt::skip]
-    let numbers: [Number; 17] = [
+    let numbers: [Number; 18] = [
         (c"webhook.max_in_flight", c"Limits the requests under way per database.", &MAX_IN_FLIGHT, 1, 4096, NONE),
         (c"webhook.max_in_flight_per_partner", c"Limits the requests under way per partner.", &MAX_IN_FLIGHT_PER_PARTNER, 1, 4096, NONE),
         (c"webhook.max_in_flight_per_endpoint", c"Limits the requests under way per endpoint.", &MAX_IN_FLIGHT_PER_ENDPOINT, 1, 4096, NONE),
@@ -94,6 +95,7 @@ pub fn define() {
         (c"webhook.result_flush_interval", c"Writes results at least this often while there are any.", &RESULT_FLUSH_INTERVAL, 1, 1_000, MS),
         (c"webhook.first_pass_limit", c"Parks what could not be sent within this time of being read.", &FIRST_PASS_LIMIT, 100, 60_000, MS),
         (c"webhook.shutdown_grace", c"Lets requests under way finish for this long at shutdown.", &SHUTDOWN_GRACE, 0, 60_000, MS),
+        (c"webhook.verification_timeout", c"Closes an endpoint, or drops a new URL, whose control was not proven within this time.", &VERIFICATION_TIMEOUT, 1, 30 * 86_400, S),
         (c"webhook.idempotency_window", c"Remembers idempotency keys for this long.", &IDEMPOTENCY_WINDOW, 60, 30 * 86_400, S),
         (c"webhook.rotation_overlap", c"Lets a former signing key sign for this long beside the new one.", &ROTATION_OVERLAP, 0, 7 * 86_400, S),
     ];
@@ -183,6 +185,7 @@ pub struct Settings {
     pub max_response_excerpt: usize,
     pub retry: RetryPolicy,
     pub disable_after: Duration,
+    pub verification_timeout: Duration,
     pub boundary: Boundary,
     pub proxy: Option<Proxy>,
     pub proxy_credentials_file: String,
@@ -211,6 +214,7 @@ impl Settings {
                 retry_after_max: seconds(&RETRY_AFTER_MAX),
             },
             disable_after: seconds(&DISABLE_AFTER),
+            verification_timeout: seconds(&VERIFICATION_TIMEOUT),
             boundary: boundary(),
             proxy: parse_proxy(&text(&PROXY)).unwrap_or_default(),
             proxy_credentials_file: text(&PROXY_CREDENTIALS_FILE),

@@ -5,6 +5,7 @@
 
 pub mod adaptive;
 pub mod address;
+pub mod challenge;
 pub mod delivery;
 pub mod envelope;
 pub mod health;
@@ -20,6 +21,7 @@ pub mod scheduler;
 pub mod signing;
 pub mod snapshot;
 pub mod target;
+pub mod term;
 pub mod time;
 pub mod vault;
 #[cfg(test)]

@@ -57,6 +57,14 @@ pub struct ClientSettings {
     pub max_idle: usize,
 }
 
+/// What one exchange may take, where it is not what the settings say.
+pub(super) struct Bounds {
+    /// The time for the whole exchange, at most that of the settings.
+    pub time: Duration,
+    /// How many bytes of the response body are kept.
+    pub excerpt: usize,
+}
+
 /// Sends requests; shared by all threads. One TLS configuration, one pool.
 pub struct Client {
     settings: ClientSettings,
@@ -102,12 +110,29 @@ impl Client {
         body: &[u8],
         now: i64,
     ) -> Outcome {
+        let bounds = Bounds {
+            time: self.settings.request_timeout,
+            excerpt: self.settings.max_excerpt,
+        };
+        self.post_within(target, headers, body, now, &bounds).0
+    }
+
+    /// The same within other bounds; says the content type of the response, too.
+    pub(super) fn post_within(
+        &self,
+        target: &Target,
+        headers: &[(String, String)],
+        body: &[u8],
+        now: i64,
+        bounds: &Bounds,
+    ) -> (Outcome, Option<String>) {
         let started = Instant::now();
         let mut read = ReadBody::default();
         let answer = match self.request(target, headers, body) {
             Ok((uri, headers)) => {
-                let exchange =
-                    AssertUnwindSafe(|| self.exchange(&uri, &headers, body, started, &mut read));
+                let exchange = AssertUnwindSafe(|| {
+                    self.exchange(&uri, &headers, body, started, bounds, &mut read)
+                });
                 catch_unwind(exchange).unwrap_or_else(|_| {
                     let fresh = agent(&self.settings, &self.tls, &self.lookups);
                     *self.agent.write().unwrap_or_else(PoisonError::into_inner) = fresh;
@@ -116,14 +141,15 @@ impl Client {
             }
             Err(detail) => classify::internal(detail),
         };
-        Outcome {
+        let outcome = Outcome {
             started_at: now,
             latency_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
             answer,
             excerpt: read.excerpt,
             response_bytes: read.bytes,
             key_ids: Vec::new(),
-        }
+        };
+        (outcome, read.kind)
     }
 
     /// Checks and puts together what is sent. A header map iterates in the order of insertion, so
@@ -160,9 +186,10 @@ impl Client {
         headers: &HeaderMap,
         body: &[u8],
         started: Instant,
+        bounds: &Bounds,
         read: &mut ReadBody,
     ) -> Answer {
-        let whole = self.settings.request_timeout;
+        let whole = bounds.time.min(self.settings.request_timeout);
         let mut sent = self.send(uri, headers, body, whole, false);
         // A receiver may close an idle connection in the very moment we reuse it: the pool probes it
         // before, but that is no promise, and ureq does not send again. When a reused connection dies before the
@@ -184,7 +211,12 @@ impl Client {
             code: response.status().as_u16(),
             retry_after: retry_after(response.headers()),
         };
-        match read.drain(response.into_body(), self.settings.max_excerpt) {
+        read.kind = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok())
+            .map(str::to_owned);
+        match read.drain(response.into_body(), bounds.excerpt) {
             Ok(()) => answer,
             Err(error) => classify::failure(&error, exchange::progress()),
         }
@@ -209,8 +241,8 @@ impl Client {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if only_new {
-            // The second try has what the first one left of the time.
+        if only_new || left < self.settings.request_timeout {
+            // A second try has what the first one left of the time; some have less of it from the start.
             request = agent
                 .configure_request(request)
                 .timeout_global(Some(left))
@@ -227,6 +259,8 @@ impl Client {
 struct ReadBody {
     excerpt: Vec<u8>,
     bytes: u64,
+    /// Its content type.
+    kind: Option<String>,
 }
 
 impl ReadBody {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::rules::delivery::Outcome;
+use crate::wire::challenge::{self, ChallengeJob};
 use crate::wire::classify;
 use crate::wire::client::Client;
 use crate::wire::job::{Done, Job};
@@ -23,6 +24,22 @@ pub struct Crew {
     shared: Arc<Shared>,
 }
 
+/// What a thread is given.
+enum Task {
+    Event(Job),
+    Challenge(Box<ChallengeJob>),
+}
+
+impl Task {
+    fn ticket(&self) -> u64 {
+        match self {
+            Task::Event(job) => job.ticket,
+            Task::Challenge(job) => job.ticket,
+        }
+    }
+}
+
+type Proof = Result<(), &'static str>;
 type Work = dyn Fn(&Client, &Job) -> Outcome + Send + Sync;
 
 struct Shared {
@@ -35,7 +52,7 @@ struct Shared {
 }
 
 struct Queue {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<Task>,
     max_threads: usize,
     /// All threads: those that send and those that wait.
     threads: usize,
@@ -75,7 +92,16 @@ impl Crew {
 
     /// Queues a job. Starts a thread when none is idle and there may be more.
     pub fn submit(&mut self, job: Job) {
-        lock(&self.shared.queue).jobs.push_back(job);
+        self.queue(Task::Event(job));
+    }
+
+    /// The same for a challenge.
+    pub fn submit_challenge(&mut self, job: ChallengeJob) {
+        self.queue(Task::Challenge(Box::new(job)));
+    }
+
+    fn queue(&self, task: Task) {
+        lock(&self.shared.queue).jobs.push_back(task);
         self.shared.staff();
         self.shared.wanted.notify_one();
     }
@@ -146,10 +172,10 @@ impl Shared {
                 continue;
             }
             if queue.threads == 0 {
-                let stranded: Vec<Job> = queue.jobs.drain(..).collect();
+                let stranded: Vec<Task> = queue.jobs.drain(..).collect();
                 drop(queue);
-                for job in stranded {
-                    self.finish(job.ticket, not_sent("could not start a thread"));
+                for task in stranded {
+                    self.finish(task.ticket(), not_sent("could not start a thread"), None);
                 }
             }
             return;
@@ -159,23 +185,30 @@ impl Shared {
     /// The life of a thread. It outlives a panic, which `Sending` has turned into an outcome.
     fn serve(self: Arc<Shared>) {
         let send_all = || {
-            while let Some(job) = self.next() {
+            while let Some(task) = self.next() {
                 let sending = Sending {
                     shared: &self,
-                    ticket: job.ticket,
+                    ticket: task.ticket(),
                     outcome: None,
+                    proof: matches!(task, Task::Challenge(_)).then_some(Err("nothing was sent")),
                 };
                 // Cloned, so that the lock is not held while the job is sent.
                 let client =
                     Arc::clone(&self.client.read().unwrap_or_else(PoisonError::into_inner));
-                sending.end((self.work)(&client, &job));
+                match &task {
+                    Task::Event(job) => sending.end((self.work)(&client, job), None),
+                    Task::Challenge(job) => {
+                        let (outcome, proof) = challenge::send(&client, job);
+                        sending.end(outcome, Some(proof));
+                    }
+                }
             }
         };
         while catch_unwind(AssertUnwindSafe(send_all)).is_err() {}
     }
 
     /// The next job; `None` ends the thread.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<Task> {
         let mut queue = lock(&self.queue);
         loop {
             if queue.closed || queue.threads > queue.max_threads {
@@ -198,9 +231,13 @@ impl Shared {
         None
     }
 
-    fn finish(&self, ticket: u64, outcome: Outcome) {
+    fn finish(&self, ticket: u64, outcome: Outcome, proof: Option<Proof>) {
         let mut done = lock(&self.done);
-        done.push(Done { ticket, outcome });
+        done.push(Done {
+            ticket,
+            outcome,
+            proof,
+        });
         let first = done.len() == 1;
         drop(done);
         // Who takes the list takes all of it, so the first entry is the only one that must wake.
@@ -216,11 +253,13 @@ struct Sending<'a> {
     shared: &'a Shared,
     ticket: u64,
     outcome: Option<Outcome>,
+    proof: Option<Proof>,
 }
 
 impl Sending<'_> {
-    fn end(mut self, outcome: Outcome) {
+    fn end(mut self, outcome: Outcome, proof: Option<Proof>) {
         self.outcome = Some(outcome);
+        self.proof = proof;
     }
 }
 
@@ -228,7 +267,7 @@ impl Drop for Sending<'_> {
     fn drop(&mut self) {
         let outcome = self.outcome.take();
         let outcome = outcome.unwrap_or_else(|| not_sent("sender panicked"));
-        self.shared.finish(self.ticket, outcome);
+        self.shared.finish(self.ticket, outcome, self.proof);
         lock(&self.shared.queue).sending -= 1;
     }
 }

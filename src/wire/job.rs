@@ -1,4 +1,4 @@
-//! What the crew is given and gives back: one attempt to make, one attempt made.
+//! What the crew is given and gives back: one attempt to make, one attempt (or challenge) made.
 
 use std::sync::Arc;
 
@@ -46,4 +46,6 @@ pub struct Done {
     pub ticket: u64,
     /// What came of it.
     pub outcome: Outcome,
+    /// Of a challenge: whether the answer proves control, and if not, what is wrong with it.
+    pub proof: Option<Result<(), &'static str>>,
 }

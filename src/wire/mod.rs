@@ -3,6 +3,7 @@
 //! retries and never logs: what a receiver or the network does comes back as an `Outcome`.
 #![forbid(unsafe_code)]
 
+pub mod challenge;
 mod classify;
 pub mod client;
 pub mod crew;

@@ -211,21 +211,40 @@ impl Leader {
 
     /// A finding counts for the generation it was made under: an old 410 cannot undo a new `enable`.
     pub fn disable_now(&mut self, id: EndpointId, generation: i64, reason: &str) {
+        if self.close_now(id, generation, "disabled", reason) {
+            self.tell_disabled(id, reason);
+        }
+    }
+
+    /// The same for one whose time is over.
+    pub fn expire_now(&mut self, id: EndpointId, generation: i64, reason: &str) {
+        if self.close_now(id, generation, "expired", reason) {
+            self.tell_expired(id, reason);
+        }
+    }
+
+    fn close_now(
+        &mut self,
+        id: EndpointId,
+        generation: i64,
+        state: &'static str,
+        reason: &str,
+    ) -> bool {
         let current = self
             .configuration
             .endpoint(id)
             .is_some_and(|endpoint| endpoint.generation == generation);
         if !current || self.closed(id) {
-            return;
+            return false;
         }
-        self.configuration.disable(id, reason);
-        self.write_condition(id, Some(reason.to_owned()));
-        self.tell_disabled(id, reason);
+        self.configuration.close(id, state, reason);
+        self.write_condition(id, Some((state, reason.to_owned())));
         self.follow_standing(vec![id]);
+        true
     }
 
     /// Puts the condition of an endpoint among what is written next.
-    fn write_condition(&mut self, id: EndpointId, disabled: Option<String>) {
+    fn write_condition(&mut self, id: EndpointId, closed: Option<(&'static str, String)>) {
         let Some(generation) = self
             .configuration
             .endpoint(id)
@@ -243,7 +262,7 @@ impl Leader {
                 i32::try_from(window.probe_wait().as_millis()).unwrap_or(i32::MAX);
         }
         let row = ConditionRow {
-            disabled,
+            closed,
             ..condition.clone()
         };
         // One statement writes an endpoint once; a finding that it is disabled must not be lost to a
@@ -256,7 +275,7 @@ impl Leader {
         {
             Some(known) if known.generation == row.generation => {
                 *known = ConditionRow {
-                    disabled: row.disabled.or_else(|| known.disabled.take()),
+                    closed: row.closed.or_else(|| known.closed.take()),
                     ..row
                 };
             }

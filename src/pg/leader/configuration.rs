@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::pg::outbox::{EndpointRow, KeyRow, PauseRow};
+use crate::pg::outbox::{EndpointRow, KeyRow, PauseRow, ProofRow};
 use crate::pg::settings::Settings;
 use crate::rules::address::Boundary;
 use crate::rules::envelope::Event;
@@ -58,6 +58,8 @@ pub struct Endpoint {
     created_snapshot: Snapshot,
     pub target: Result<Arc<Target>, Refusal>,
     pub keys: Keyring,
+    /// What it has to do with proofs of control and expiry.
+    pub proof: ProofRow,
 }
 
 impl Endpoint {
@@ -67,6 +69,11 @@ impl Endpoint {
             cap: self.cap.or(self.policy.max_in_flight),
             rate: self.policy.rate,
         }
+    }
+
+    /// Its callback URL.
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     /// Whether it subscribes to an event type.
@@ -129,6 +136,11 @@ impl Configuration {
     /// An endpoint by its id; those of another origin are unknown here.
     pub fn endpoint(&self, id: EndpointId) -> Option<&Endpoint> {
         self.endpoints.get(&id)
+    }
+
+    /// A URL as the boundary sees it.
+    pub fn target(&self, url: &str) -> Result<Target, Refusal> {
+        self.boundary.target(url)
     }
 
     /// Every endpoint of this origin.
@@ -244,7 +256,7 @@ impl Configuration {
             // The leader's own finding may not be written yet.
             if let Some(known) = self.endpoints.get(&row.id)
                 && known.generation == row.generation
-                && known.state == "disabled"
+                && matches!(known.state.as_str(), "disabled" | "expired")
             {
                 row.state.clone_from(&known.state);
                 row.state_reason.clone_from(&known.state_reason);
@@ -305,6 +317,7 @@ impl Configuration {
                     created_xid: row.created_xid,
                     created_snapshot: row.created_snapshot,
                     keys,
+                    proof: row.proof,
                 },
             );
         }
@@ -320,11 +333,11 @@ impl Configuration {
     }
 
     /// The leader's own finding about an endpoint, before the next window would show it.
-    pub fn disable(&mut self, id: EndpointId, reason: &str) {
+    pub fn close(&mut self, id: EndpointId, state: &str, reason: &str) {
         if let Some(endpoint) = self.endpoints.get_mut(&id) {
             endpoint.own = Standing::Closed;
             endpoint.standing = Standing::Closed;
-            endpoint.state = "disabled".to_owned();
+            endpoint.state = state.to_owned();
             endpoint.state_reason = Some(reason.to_owned());
         }
     }

@@ -6,6 +6,7 @@
 //! transaction, snapshot or lock while a request is under way.
 
 mod aside;
+mod challenging;
 mod claiming;
 mod condition;
 mod configuration;
@@ -16,6 +17,7 @@ mod keys;
 mod memory;
 mod newcomer;
 mod pair;
+mod proving;
 mod recording;
 mod recovery;
 mod reload;
@@ -44,6 +46,7 @@ use self::configuration::Configuration;
 use self::control::Turns;
 use self::memory::Memory;
 use self::pair::{Flight, Settled, Waiting};
+use self::proving::Proving;
 use self::reload::{caps, client};
 use self::standing::Closing;
 use self::transaction::{Trouble, terminating, transaction};
@@ -193,6 +196,8 @@ struct Leader {
     /// Their changes, which take effect when that is done.
     deferred: Vec<EndpointRow>,
     outcomes: Outcomes,
+    /// Proofs of control and terms.
+    proving: Proving,
     /// Since when outcomes wait to be written.
     unwritten_since: Option<Instant>,
     /// After passing trouble nothing is read or written before this.
@@ -267,6 +272,7 @@ impl Leader {
             to_cancel: Vec::new(),
             deferred: Vec::new(),
             outcomes: Outcomes::default(),
+            proving: Proving::default(),
             unwritten_since: None,
             rest_until: None,
             last_look: Instant::now(),
@@ -319,7 +325,7 @@ impl Leader {
 
     /// Everything that reads or writes tables; the first trouble ends the round.
     fn use_database(&mut self) -> Result<(), End> {
-        let steps: [Step; 8] = [
+        let steps: [Step; 9] = [
             Leader::write_if_due,
             Leader::look,
             Leader::carry_out_requests,
@@ -327,11 +333,12 @@ impl Leader {
             Leader::carry_on_control,
             Leader::claim,
             Leader::unlock_keys,
+            Leader::prove,
             Leader::keep_house,
         ];
         for (number, step) in steps.iter().enumerate() {
             // Switched off, results are still written and the house is kept, but nothing is read.
-            if !self.settings.enabled && (1..=5).contains(&number) {
+            if !self.settings.enabled && (1..=7).contains(&number) {
                 continue;
             }
             if let Err(trouble) = step(self) {

@@ -30,6 +30,9 @@ impl Leader {
         let mut done: Vec<Done> = Vec::new();
         self.crew.take_done(&mut done);
         for done in done {
+            if self.take_proof(&done) {
+                continue;
+            }
             if let Some(flight) = self.flights.remove(&done.ticket) {
                 self.judge(flight, done.outcome);
             }

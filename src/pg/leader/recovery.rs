@@ -54,7 +54,8 @@ impl Leader {
 
     /// Takes up where the last life ended.
     pub fn recover(&mut self) -> Result<(), Trouble> {
-        let (ledger, configuration, conditions, due) = transaction(
+        let recent = now_micros() - 60_000_000;
+        let (ledger, configuration, conditions, due, (tries, warned)) = transaction(
             self.owner,
             true,
             c"webhook leader: reading its position",
@@ -69,6 +70,7 @@ impl Leader {
                     ),
                     outbox::conditions(),
                     outbox::due_endpoints(),
+                    (outbox::tries(recent), outbox::warned_of_expiry()),
                 )
             },
         )?;
@@ -81,6 +83,7 @@ impl Leader {
         self.note_keys(&applied);
         self.set_all_limits();
         self.restore_conditions(conditions);
+        self.restore_proofs(tries, warned);
         for next in due {
             self.behind.insert(next.endpoint);
             self.note_due((next.endpoint, next.class), next.at.min(latest));

@@ -97,6 +97,7 @@ impl Leader {
                 "retry" => self.retry_pairs(&request)?,
                 "skip" | "close" => self.settle_pairs(&request)?,
                 "pause" | "resume" => self.confirm(&request)?,
+                "verify_endpoint" => self.ask_challenge(&request)?,
                 _ => {
                     let why = "this version of the library cannot carry out the request";
                     self.finish_request(request.id, "refused", 0, why)?;

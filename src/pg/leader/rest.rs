@@ -70,6 +70,9 @@ impl Leader {
             pause = pause.min(wait);
         }
         let now = self.clock.now();
+        if let Some(wait) = self.proving.pause(now) {
+            pause = pause.min(wait);
+        }
         // A token, or the time of a probe.
         if let Some(at) = self.scheduler.next_timer() {
             pause = pause.min(Duration::from_micros(u64::try_from(at - now).unwrap_or(0)));

@@ -147,6 +147,7 @@ impl Leader {
         let applied = self.configuration.apply(now);
         self.note_keys(&applied);
         self.set_limits(&applied.changed);
+        self.follow_proofs(&applied.changed);
         for id in &applied.renewed {
             self.renew_condition(*id);
         }

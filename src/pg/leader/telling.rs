@@ -60,6 +60,37 @@ impl Leader {
         );
     }
 
+    pub fn tell_expiring(&mut self, id: EndpointId, end: i64) {
+        let end = time(end);
+        self.tell_about(
+            id,
+            "endpoint.expiring",
+            "warning",
+            format!("its time ends at {end} unless it is renewed, or its URL proven"),
+            Some(("expiring", vec![("expires_at", end)])),
+        );
+    }
+
+    pub fn tell_expired(&mut self, id: EndpointId, reason: &str) {
+        self.tell_about(
+            id,
+            "endpoint.expired",
+            "critical",
+            reason.to_owned(),
+            Some(("expired", vec![("reason", reason.to_owned())])),
+        );
+    }
+
+    pub fn tell_unconfirmed(&mut self, id: EndpointId) {
+        self.tell_about(
+            id,
+            "endpoint.unconfirmed",
+            "warning",
+            "control of its new URL was not proven in time; the old one stays in force".to_owned(),
+            Some(("unconfirmed", Vec::new())),
+        );
+    }
+
     pub fn tell_blocked(&mut self, id: EndpointId) {
         self.tell_about(
             id,

@@ -212,6 +212,8 @@ impl Leader {
             // A crash may still come; what fails now is tried again below.
             let _ = self.write_if_due();
         }
+        // Should it fail, the next life sends another challenge.
+        let _ = self.write_proofs();
         let on_wire: Vec<u64> = self.flights.keys().copied().collect();
         if !on_wire.is_empty() {
             self.park_on_wire(&on_wire);

@@ -12,8 +12,8 @@ pub struct ConditionRow {
     pub endpoint: i64,
     /// Generation of the endpoint that it was found under.
     pub generation: i64,
-    /// Set when the leader itself disables the endpoint, with the reason.
-    pub disabled: Option<String>,
+    /// Set when the leader itself closes the endpoint: disabled or expired, with the reason.
+    pub closed: Option<(&'static str, String)>,
     pub window: f64,
     pub probe_at: Option<i64>,
     pub probe_wait_ms: i32,
@@ -29,17 +29,17 @@ pub struct ConditionRow {
     pub latency_ms: Option<i32>,
 }
 
-statement!(WRITE, [Vec<i64>, Vec<i64>, Vec<Option<String>>, Vec<f64>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<i16>>, Vec<Option<String>>, Vec<i64>, Vec<i64>, Vec<Option<i32>>],
+statement!(WRITE, [Vec<i64>, Vec<i64>, Vec<Option<String>>, Vec<f64>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<i16>>, Vec<Option<String>>, Vec<i64>, Vec<i64>, Vec<Option<i32>>, Vec<Option<String>>],
     "insert into webhook._endpoint_state as s (
        endpoint_id, generation, state, reason, changed_at, adaptive_window, probe_at, probe_wait_ms, failing_since,
        failures, warned_at, last_success_at, last_failure_at, last_status, last_error_category, delivered, failed,
        latency_ms, seen_at)
-     select r.endpoint, r.generation, case when r.disabled is not null then 'disabled' end, r.disabled,
+     select r.endpoint, r.generation, r.state, r.why,
             pg_catalog.clock_timestamp(), r.size::real, r.probe, r.wait, r.since, r.failures, r.warned, r.success,
             r.failure, r.status, r.category, r.delivered, r.failed, r.latency, pg_catalog.clock_timestamp()
-       from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
-         as r (endpoint, generation, disabled, size, probe, wait, since, failures, warned, success, failure,
-               status, category, delivered, failed, latency)
+       from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+         as r (endpoint, generation, why, size, probe, wait, since, failures, warned, success, failure,
+               status, category, delivered, failed, latency, state)
      on conflict (endpoint_id) do update
         set generation = excluded.generation,
             state = case when s.generation = excluded.generation then coalesce(excluded.state, s.state)
@@ -76,7 +76,7 @@ pub fn write_conditions(rows: &[ConditionRow]) {
         &[
             of(rows, |row| row.endpoint).into(),
             of(rows, |row| row.generation).into(),
-            of(rows, |row| row.disabled.clone()).into(),
+            of(rows, |row| row.closed.as_ref().map(|(_, why)| why.clone())).into(),
             of(rows, |row| row.window).into(),
             of(rows, |row| row.probe_at.and_then(timestamp)).into(),
             of(rows, |row| row.probe_wait_ms).into(),
@@ -90,6 +90,10 @@ pub fn write_conditions(rows: &[ConditionRow]) {
             of(rows, |row| row.delivered).into(),
             of(rows, |row| row.failed).into(),
             of(rows, |row| row.latency_ms).into(),
+            of(rows, |row| {
+                row.closed.as_ref().map(|(state, _)| (*state).to_owned())
+            })
+            .into(),
         ],
         |_| (),
     );
@@ -108,7 +112,7 @@ pub fn conditions() -> Vec<ConditionRow> {
             Some(ConditionRow {
                 endpoint: row.get::<i64>(1).ok().flatten()?,
                 generation: row.get::<i64>(2).ok().flatten()?,
-                disabled: None,
+                closed: None,
                 window: row.get::<f64>(3).ok().flatten().unwrap_or(1.0),
                 probe_at: time(4),
                 probe_wait_ms: row.get::<i32>(5).ok().flatten().unwrap_or(0),

@@ -1,7 +1,11 @@
 //! Reading endpoints and event types as of a window: all at the start, then only what changed.
 
+use pgrx::prelude::*;
+
 use super::keys::{KeyRow, signing_keys};
+use super::proving::ProofRow;
 use super::statement::{select, statement};
+use super::unix_micros;
 use crate::rules::ids::EndpointId;
 use crate::rules::snapshot::Snapshot;
 
@@ -27,13 +31,16 @@ pub struct EndpointRow {
     pub created_snapshot: Snapshot,
     /// Valid keys, newest first.
     pub keys: Vec<KeyRow>,
+    /// What it has to do with proofs of control and expiry.
+    pub proof: ProofRow,
 }
 
 macro_rules! endpoint_columns {
     () => {
         "select p.endpoint_id, p.partner_id, p.url, p.event_types, p.test,
                 coalesce(s.state, p.state), coalesce(s.reason, p.state_reason), p.generation, p.revision,
-                p.max_in_flight, p.origin, p.created_xid::text, p.created_snapshot::text, p.policy, p.ordered
+                p.max_in_flight, p.origin, p.created_xid::text, p.created_snapshot::text, p.policy, p.ordered,
+                p.verify, p.pending_url, p.proof_generation, p.proof_asked_at, p.expires_at, p.renewed_at
            from webhook._endpoint as p
            left join webhook._endpoint_state as s
              on s.endpoint_id = p.endpoint_id and s.generation = p.generation"
@@ -70,6 +77,12 @@ pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
     let read = |rows: pgrx::spi::SpiTupleTable<'_>| {
         rows.filter_map(|row| {
             let text = |index: usize| row.get::<String>(index).ok().flatten();
+            let time = |index: usize| {
+                row.get::<TimestampWithTimeZone>(index)
+                    .ok()
+                    .flatten()
+                    .map(unix_micros)
+            };
             Some(EndpointRow {
                 id: EndpointId(row.get::<i64>(1).ok().flatten()?),
                 partner_id: text(2)?,
@@ -87,6 +100,14 @@ pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
                 policy: text(14),
                 ordered: row.get::<bool>(15).ok().flatten()?,
                 keys: Vec::new(),
+                proof: ProofRow {
+                    method: text(16).unwrap_or_default(),
+                    pending_url: text(17),
+                    generation: row.get::<i64>(18).ok().flatten()?,
+                    asked_at: time(19),
+                    expires_at: time(20),
+                    renewed_at: time(21).unwrap_or_default(),
+                },
             })
         })
         .collect::<Vec<_>>()

@@ -16,6 +16,7 @@ mod emitting;
 mod keys;
 mod newcomer;
 mod order;
+mod proving;
 mod reading;
 mod requests;
 mod results;
@@ -45,6 +46,7 @@ pub use emitting::{Sealing, announce_seal_key, claim_key, insert_event};
 pub use keys::{KeyRow, SealKeys, seal_keys, signing_keys};
 pub use newcomer::{Belated, MissedEvent, add_belated, missed_events};
 pub use order::{Subject, free_order, held_subjects, release_subjects};
+pub use proving::{ProofRow, Tried, Written, drop_pending, record_try, tries, warned_of_expiry};
 pub use reading::{Amount, Row, Seen, Stretch, Whose, events_by_id, read_window};
 pub use requests::{
     Request, finish_request, new_pair, new_series, pairs_of_event, pending_requests, settle_pairs,
