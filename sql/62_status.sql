@@ -189,6 +189,7 @@ as $$
              then 'Deliveries are paused: see webhook.pauses.' end,
            case when q.fenced > 0
              then 'Rows of webhook._event were changed after the emit and are not sent: see webhook.events where fenced = ''seal'' and find out who did it.' end,
+           'Not the extension''s own, and able to stop it: ' || array_to_string(webhook._foreign_code(), ', ') || '.',
            case when q.other_origins > 0
              then 'This database holds events of another one; they are never sent from here.' end),
            ''), 'Nothing to do.')

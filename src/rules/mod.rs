@@ -12,6 +12,7 @@ mod host_name;
 pub mod ids;
 pub mod matching;
 pub mod policy;
+pub mod redaction;
 mod refusal;
 pub mod retry_after;
 pub mod scheduler;
