@@ -22,7 +22,7 @@ struct Tenant {
 impl Tenant {
     fn settle(shop: &mut Outbox, receiver: &Receiver, name: &'static str) -> Tenant {
         let path = format!("/{name}-hook");
-        let refuse = format!("/{name}-hook?dead");
+        let refuse = format!("/{name}-dead");
         receiver.behave(&path, |_| Answer::status(200));
         receiver.behave(&refuse, |_| Answer::status(410));
         let endpoint = shop.endpoint_with(
@@ -74,6 +74,12 @@ fn scene(
     let mut shop = Outbox::create(&CLUSTER, database);
     let acme = Tenant::settle(&mut shop, receiver, "acme");
     let rival = Tenant::settle(&mut shop, receiver, "rival");
+    // The leader makes thirty days of partitions; until it has, plans change.
+    shop.wait_until(
+        "(select count(*) = 5 from pg_class
+           where relnamespace = 'webhook'::regnamespace and relkind = 'r' and relispartition
+             and relname like '%' || to_char((now() at time zone 'UTC') + interval '30 days', 'YYYYMMDD'))",
+    );
     shop.run(&format!(
         "create role {database}_acme; create role {database}_rival;
          select webhook.grant_access('{database}_acme', 'partner', 'acme');
@@ -147,7 +153,7 @@ fn a_partner_sees_its_own_rows_and_no_others_in_every_view() {
         ]
     );
     assert_eq!(
-        session.number("select count(*) from webhook.events where partner_id = 'acme'"),
+        session.number("select count(*) from webhook.events where type like 'order.%'"),
         2
     );
     // The tenant's own URL in full, and published_at, which comes from the feed.
@@ -311,8 +317,7 @@ fn a_cheap_function_in_a_condition_is_never_shown_a_foreign_row() {
          begin
            perform set_config('leak.seen', current_setting('leak.seen') || ' ' || coalesce($1, ''), false);
            return true;
-         end $$;
-         create operator pg_temp.~~~ (leftarg = text, rightarg = text, function = pg_catalog.texteq)",
+         end $$",
     );
     let mut told = 0;
     for (view, columns) in readable(&mut session) {

@@ -220,11 +220,14 @@ fn covers(right: &Right, kind: &str, partner: &str) -> bool {
 
 fn with_rights<R>(act: impl FnOnce(&Known) -> R) -> R {
     listen();
+    // Messages are read when a transaction begins and when it takes a new lock: a long one would go on by what it knew.
+    // SAFETY: reads what other sessions have told; done wherever PostgreSQL takes a lock.
+    unsafe { pg_sys::AcceptInvalidationMessages() };
     if STALE.get() || KNOWN.with_borrow(Option::is_none) {
         // Lowered first: what changes while it is read makes it stale again.
         STALE.set(false);
         TABLE.set(outbox::access_table());
-        let (rights, lasting) = outbox::rights();
+        let rights = outbox::rights();
         let limited = |right: &Right| {
             right.kind == "emit" && (right.partner_id.is_some() || right.event_types.is_some())
         };
@@ -233,9 +236,6 @@ fn with_rights<R>(act: impl FnOnce(&Known) -> R) -> R {
             rights,
             emit_is_limited,
         }));
-        if !lasting {
-            STALE.set(true);
-        }
     }
     KNOWN.with_borrow(|known| match known {
         Some(known) => act(known),

@@ -28,20 +28,6 @@ pub struct Payload {
     pub data: Option<String>,
 }
 
-// An oid means a role of the cluster that it was written in; in a restored dump the name does.
-statement!(
-    RIGHTS,
-    [i64],
-    "select case when a.cluster operator(pg_catalog.=) $1 then a.role_id else r.oid end,
-            a.kind, a.partner_id, a.event_types, a.valid_until
-       from webhook._access as a
-       left join pg_catalog.pg_authid as r
-              on a.cluster operator(pg_catalog.<>) $1
-             and r.rolname operator(pg_catalog.=) a.role_name
-      where a.cluster operator(pg_catalog.=) $1
-         or r.oid is not null"
-);
-
 statement!(
     ENDPOINTS_OF,
     [Vec<String>],
@@ -90,34 +76,106 @@ pub fn invalidate_access() {
     }
 }
 
-/// All rights as of now, not as of the transaction's snapshot, and whether they may be kept until the table changes.
-pub fn rights() -> (Vec<Right>, bool) {
-    // While a parallel query runs, no newer snapshot may be taken.
-    // SAFETY: plain read of this process's state.
-    let lasting = !unsafe { pg_sys::IsInParallelMode() };
-    if lasting {
-        // SAFETY: popped below; on error PostgreSQL pops it itself.
-        unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot()) };
+/// All rights as of now, whatever snapshot the transaction goes by: SPI would read by that of a REPEATABLE READ
+/// transaction, in which a right that was taken away stays for ever. So the table is read as PostgreSQL reads its catalogue.
+pub fn rights() -> Vec<Right> {
+    let table = access_table();
+    if table == pg_sys::InvalidOid {
+        return Vec::new();
     }
-    let rights = as_owner(installed_owner(), || {
-        select(&RIGHTS, &[cluster().into()], |rows| {
-            rows.filter_map(|row| {
-                Some(Right {
-                    role: row.get::<pg_sys::Oid>(1).ok()??,
-                    kind: row.get::<String>(2).ok()??,
-                    partner_id: row.get::<String>(3).ok()?,
-                    event_types: row.get::<Vec<String>>(4).ok()?,
-                    valid_until: row.get::<TimestampWithTimeZone>(5).ok()?.map(unix_micros),
-                })
-            })
-            .collect()
+    let mut rights = Vec::new();
+    // SAFETY: opened, scanned and closed as systable_beginscan asks; without a snapshot it takes a new one. On error
+    // PostgreSQL closes what is open.
+    unsafe {
+        let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+        let relation = pg_sys::relation_open(table, lock);
+        let scan = pg_sys::systable_beginscan(
+            relation,
+            pg_sys::InvalidOid,
+            false,
+            std::ptr::null_mut(),
+            0,
+            std::ptr::null_mut(),
+        );
+        loop {
+            let tuple = pg_sys::systable_getnext(scan);
+            if tuple.is_null() {
+                break;
+            }
+            rights.extend(right(&Fields::of(table, (*relation).rd_att, tuple)));
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::relation_close(relation, lock);
+    }
+    rights
+}
+
+/// The values of a row of a table.
+struct Fields {
+    table: pg_sys::Oid,
+    values: Vec<pg_sys::Datum>,
+    nulls: Vec<bool>,
+}
+
+impl Fields {
+    /// # Safety
+    /// `tuple` is a row of `table`, whose description `columns` is; it stays in place while the value is in use.
+    unsafe fn of(
+        table: pg_sys::Oid,
+        columns: pg_sys::TupleDesc,
+        tuple: pg_sys::HeapTuple,
+    ) -> Fields {
+        // SAFETY: the caller's promise; the arrays have a place for each column.
+        unsafe {
+            let count = usize::try_from((*columns).natts).unwrap_or(0);
+            let mut values = vec![pg_sys::Datum::from(0); count];
+            let mut nulls = vec![true; count];
+            pg_sys::heap_deform_tuple(tuple, columns, values.as_mut_ptr(), nulls.as_mut_ptr());
+            Fields {
+                table,
+                values,
+                nulls,
+            }
+        }
+    }
+
+    /// # Safety
+    /// The column is of a type that `T` reads.
+    unsafe fn get<T: FromDatum>(&self, column: &CStr) -> Option<T> {
+        // SAFETY: the caller's promise; a column that is not there has no number above zero.
+        unsafe {
+            let number = pg_sys::get_attnum(self.table, column.as_ptr());
+            let place = usize::try_from(number).ok()?.checked_sub(1)?;
+            T::from_datum(*self.values.get(place)?, *self.nulls.get(place)?)
+        }
+    }
+}
+
+/// The right that a row is, if its role exists: an oid means a role of the cluster that it was written in, in a restored
+/// dump the name does.
+///
+/// # Safety
+/// `row` is one of `webhook._access`.
+unsafe fn right(row: &Fields) -> Option<Right> {
+    // SAFETY: the types are those of the table's columns; a name is a C string.
+    unsafe {
+        let role = if row.get::<i64>(c"cluster")? == cluster() {
+            row.get::<pg_sys::Oid>(c"role_id")?
+        } else {
+            let name = row.get::<&CStr>(c"role_name")?;
+            pg_sys::get_role_oid(name.as_ptr(), true)
+        };
+        (role != pg_sys::InvalidOid).then_some(())?;
+        Some(Right {
+            role,
+            kind: row.get::<String>(c"kind")?,
+            partner_id: row.get::<String>(c"partner_id"),
+            event_types: row.get::<Vec<String>>(c"event_types"),
+            valid_until: row
+                .get::<TimestampWithTimeZone>(c"valid_until")
+                .map(unix_micros),
         })
-    });
-    if lasting {
-        // SAFETY: the one pushed above.
-        unsafe { pg_sys::PopActiveSnapshot() };
     }
-    (rights, lasting)
 }
 
 /// Every endpoint of the partners.
