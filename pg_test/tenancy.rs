@@ -201,8 +201,8 @@ fn foreign_ids_and_absent_ids_get_the_same_answer_and_the_same_plan() {
     // Of the same length and form.
     let absent = |column: &str| match column {
         "event_id" => "evt_01KDWPVNG06E2YFC6A0M3DCW35".to_owned(),
-        "endpoint_id" | "request_id" | "alert_id" => "77".to_owned(),
-        "delivery_id" => "dlv_01KDWPVNG06E2YFC6A0M3DCW35_77".to_owned(),
+        "endpoint_id" | "request_id" | "alert_id" => "7777777777777777".to_owned(),
+        "delivery_id" => "dlv_01KDWPVNG06E2YFC6A0M3DCW35_7777777777777777".to_owned(),
         _ => "nobody".to_owned(),
     };
     let keys = [
@@ -492,4 +492,12 @@ fn a_dump_keeps_rights_and_their_limits_by_the_names_of_the_roles() {
     assert_eq!(code, "42501");
     copy.run("reset role; set role acme");
     assert_eq!(copy.number("select count(*) from webhook.events"), 1);
+    copy.run("reset role; select webhook.revoke_access('app', 'emit', 'acme'); set role app");
+    let (code, _) = copy.refusal("select webhook.emit('order.paid', 'acme', '{}')");
+    assert_eq!(code, "42501");
+    copy.run("reset role");
+    assert_eq!(
+        copy.column("select role || ' ' || kind from webhook.access_rights"),
+        ["acme partner"]
+    );
 }

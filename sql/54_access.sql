@@ -148,6 +148,34 @@ end
 $$;
 comment on function webhook._check_access(name, text, text) is 'Refuses a right that cannot be given to a role.';
 
+create function webhook._lock_access()
+returns void
+language plpgsql volatile parallel unsafe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+begin
+  -- Sessions that grant at once would both change the same rows of the catalogue, and one would fail.
+  lock table webhook._access in share row exclusive mode;
+  -- Rights that a dump brought from another cluster are those of the roles of the same names, unless they were
+  -- granted here as well.
+  delete from webhook._access a
+   using webhook._access own, pg_roles r
+   where a.cluster <> webhook._cluster()
+     and own.cluster = webhook._cluster()
+     and r.rolname = a.role_name
+     and own.role_id = r.oid
+     and own.kind = a.kind
+     and own.partner_id is not distinct from a.partner_id;
+  update webhook._access a
+     set cluster = webhook._cluster(),
+         role_id = r.oid
+    from pg_roles r
+   where a.cluster <> webhook._cluster()
+     and r.rolname = a.role_name;
+end
+$$;
+comment on function webhook._lock_access() is 'Lets one session at a time change rights, and makes restored rights those of this cluster.';
+
 create function webhook.grant_access(
   role name,                            -- role that gets the right; its members have it, too
   kind text,                            -- emit, read, operate, partner, audit or payload
@@ -193,8 +221,7 @@ begin
       message = format('kind "%s" has no end', kind),
       hint = 'Only a right to read payloads is limited in time; take others back with webhook.revoke_access.';
   end if;
-  -- Sessions that grant at once would both change the same rows of the catalogue, and one would fail.
-  lock table webhook._access in share row exclusive mode;
+  perform webhook._lock_access();
   -- A role that sees everything is no partner's: the wider right wins, and somebody would believe otherwise.
   if kind = 'partner'
      and (exists (select from pg_roles as r where r.oid = grantee and r.rolsuper)
@@ -308,7 +335,7 @@ declare
 begin
   perform webhook._check_writable('revoke a right');
   grantee := webhook._check_access(role, kind, partner_id);
-  lock table webhook._access in share row exclusive mode;
+  perform webhook._lock_access();
   if not webhook._take_access(grantee, kind, partner_id) then
     raise exception using
       errcode = 'undefined_object',
@@ -334,7 +361,7 @@ as $$
 declare
   lost record;
 begin
-  lock table webhook._access in share row exclusive mode;
+  perform webhook._lock_access();
   for lost in
     select a.role_id, a.role_name, a.kind
       from webhook._access a
