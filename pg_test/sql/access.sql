@@ -42,6 +42,13 @@ select p.proname, p.proconfig
 -- Views belong to a role that can do nothing; it reads no secret, no seal, no payload beyond its length.
 select rolcanlogin, rolsuper, rolbypassrls, rolinherit from pg_roles where rolname = 'webhook_views';
 select c.relname from pg_class c where c.relnamespace = 'webhook'::regnamespace and c.relkind = 'v' and c.relowner <> 'webhook_views'::regrole;
+-- None of them reads a view that policies do not bind: _seen_endpoint is for them, _effective_endpoint for the verbs.
+select distinct v.relname, other.relname
+  from pg_class v
+  join pg_rewrite r on r.ev_class = v.oid
+  join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid and d.refclassid = 'pg_class'::regclass and d.refobjid <> v.oid
+  join pg_class other on other.oid = d.refobjid and other.relkind = 'v' and other.relnamespace = 'webhook'::regnamespace
+ where v.relowner = 'webhook_views'::regrole and other.relowner <> v.relowner;
 select c.relname, a.attname
   from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
  where c.relnamespace = 'webhook'::regnamespace and c.relkind in ('r', 'p')
