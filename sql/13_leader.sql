@@ -67,6 +67,7 @@ create table webhook._request (
   reason text,
   event_ids text[],
   endpoint_ids bigint[],
+  partner_id text collate "C",
   constraint _request_pkey primary key (request_id),
   constraint _request_verb check (verb in ('replay', 'retry', 'skip', 'close', 'pause', 'resume', 'verify_endpoint')),
   constraint _request_pairs check (cardinality(event_ids) = cardinality(endpoint_ids)),
@@ -91,6 +92,7 @@ comment on column webhook._request.target is 'The partner, event type or endpoin
 comment on column webhook._request.reason is 'Why, in the user''s words.';
 comment on column webhook._request.event_ids is 'Pairs of retry, skip and close: the events.';
 comment on column webhook._request.endpoint_ids is 'Pairs of retry, skip and close: the endpoints.';
+comment on column webhook._request.partner_id is 'Tenant concerned; null when there are several, or none.';
 create index _request_pending on webhook._request (request_id) where state = 'pending';
 comment on index webhook._request_pending is 'Requests that the leader has not carried out.';
 

@@ -4,7 +4,7 @@
 
 create function webhook._log(
   verb text,                          -- function that was called
-  object_kind text,                   -- endpoint, policy, event_type, event, delivery, partner or all
+  object_kind text,                   -- endpoint, policy, event_type, event, delivery, partner, role or all
   object_id text,                     -- which one; null = several
   partner_id text default null,       -- tenant concerned
   before jsonb default null,          -- what was changed, as it was
@@ -99,9 +99,9 @@ declare
   request_id constant bigint := webhook._new_id();
 begin
   insert into webhook._request
-    (request_id, verb, event_id, endpoint_id, origin, scope, target, reason, event_ids, endpoint_ids)
+    (request_id, verb, event_id, endpoint_id, origin, scope, target, reason, event_ids, endpoint_ids, partner_id)
   values
-    (request_id, verb, event_id, endpoint_id, webhook._origin(), scope, target, reason, event_ids, endpoint_ids);
+    (request_id, verb, event_id, endpoint_id, webhook._origin(), scope, target, reason, event_ids, endpoint_ids, partner_id);
   -- A paused endpoint is a changed endpoint: _save_endpoint logs it.
   if scope is distinct from 'endpoint' then
     perform webhook._log(coalesce(called, verb), object_kind, object_id, partner_id, before, after, coalesce(told, reason), request_id);

@@ -67,6 +67,16 @@ as $$
 $$;
 comment on function webhook._stored_under(bytea) is 'Under which master key a key is stored.';
 
+-- What the views tell of a key, so that nobody needs the right to its material to read them.
+alter table webhook._secret
+  add column kept boolean not null generated always as (secret is not null) stored,
+  add column stored_under text collate "C" generated always as (webhook._stored_under(secret)) stored;
+comment on column webhook._secret.kept is 'Whether its material is still there.';
+comment on column webhook._secret.stored_under is 'Id of the master key that it is encrypted under; null = it is in clear, or destroyed.';
+alter table webhook._seal_key
+  add column stored_under text collate "C" generated always as (webhook._stored_under(key)) stored;
+comment on column webhook._seal_key.stored_under is 'Id of the master key that it is encrypted under; null = it is in clear.';
+
 create function webhook._keys_in_clear()
 returns boolean -- whether keys of this database are stored in clear
 language sql stable parallel safe

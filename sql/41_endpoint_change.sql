@@ -282,6 +282,7 @@ begin
    where e.endpoint_id = any (endpoints);
   delete from webhook._secret s
    where s.endpoint_id = any (endpoints);
+  perform webhook._end_access(partner_id);
   perform webhook._log(
     'offboard', 'partner', partner_id, partner_id, after => jsonb_build_object('endpoints', cardinality(endpoints)), reason => reason);
   perform webhook._wake();

@@ -1,8 +1,7 @@
 -- What users look at: events, deliveries, attempts, endpoints, event types and requests.
 -- No view shows a payload, a response body or a secret. Look-ups that a view cannot answer from an index
 -- are the functions of 61_list.sql.
--- A function that is named in a view runs with the rights of whoever reads the view: a reader needs EXECUTE
--- on _origin, _event_time, _publication and _delivery_id beside SELECT.
+-- A function that is named in a view runs with the rights of whoever reads the view: grant_access gives what they need.
 
 create function webhook._publication(
   partner_id text,             -- tenant of the event
@@ -10,9 +9,7 @@ create function webhook._publication(
   out pos bigint,              -- its place in the feed; null when the leader has not read it
   out published_at timestamptz -- when the leader read it
 ) returns record
-language plpgsql stable parallel safe
--- SECURITY DEFINER: called by the view events, whose readers have no right to the feed itself.
-security definer
+language plpgsql stable parallel restricted
 set search_path = pg_catalog, webhook, pg_temp
 as $$
 declare
@@ -32,7 +29,7 @@ begin
     end if;
     select f.pos, f.published_at
       into pos, published_at
-      from webhook._feed f
+      from webhook._seen_feed f
      where f.partner_id = _publication.partner_id
        and f.event_id = _publication.event_id
        and f.pos >= low
@@ -170,7 +167,11 @@ select webhook._delivery_id(a.event_id, a.endpoint_id) as delivery_id,
        a.latency_ms,
        a.error_category,
        a.phase,
-       a.detail,
+       -- Where a name leads inside the network is not for tenants.
+       case
+         when a.error_category = 'blocked' and not (select webhook._sees_all()) then 'address, port or URL is refused by the boundary'
+         else a.detail
+       end as detail,
        a.next_attempt_at,
        a.response_bytes,
        a.key_ids,
@@ -208,7 +209,7 @@ comment on column webhook.attempts.status is 'HTTP status; null when there was n
 comment on column webhook.attempts.latency_ms is 'Milliseconds from connecting to the end of the answer; null for a lost attempt.';
 comment on column webhook.attempts.error_category is 'Error category; null after a 2xx.';
 comment on column webhook.attempts.phase is 'Where a time-out or protocol error struck.';
-comment on column webhook.attempts.detail is 'What happened, in the sender''s own words.';
+comment on column webhook.attempts.detail is 'What happened, in the sender''s own words; a partner''s role is not told which address was blocked.';
 comment on column webhook.attempts.next_attempt_at is 'When the next attempt was planned; null when none was.';
 comment on column webhook.attempts.response_bytes is 'Bytes of response body read.';
 comment on column webhook.attempts.key_ids is 'Ids of the keys that signed, in order.';
@@ -217,7 +218,11 @@ comment on column webhook.attempts.body_sha256 is 'SHA-256 of the body sent.';
 create view webhook.endpoints as
 select e.endpoint_id,
        e.partner_id,
-       e.url,
+       -- Many receivers take a token in the path or the query.
+       case
+         when (select webhook._manages()) or e.partner_id = any ((select webhook._own_partners())::text[]) then e.url
+         else regexp_replace(e.url, '^([a-z]+://[^/?#]*).*$', '\1/…')
+       end as url,
        e.event_types,
        e.test,
        f.state,
@@ -242,12 +247,12 @@ select e.endpoint_id,
        substring(e.pending_url from '^[a-z]+://([^/?#]*)') as pending_host,
        e.expires_at
   from webhook._endpoint e
-  join webhook._effective_endpoint f on f.endpoint_id = e.endpoint_id
+  join webhook._seen_endpoint f on f.endpoint_id = e.endpoint_id
   left join webhook._endpoint_revision r on r.endpoint_id = e.endpoint_id and r.revision = e.revision;
 comment on view webhook.endpoints is 'Endpoints with the state that is in force; deleted ones stay. Fast by endpoint_id and by partner_id.';
 comment on column webhook.endpoints.endpoint_id is 'Id of the endpoint.';
 comment on column webhook.endpoints.partner_id is 'Tenant that owns it.';
-comment on column webhook.endpoints.url is 'Callback URL.';
+comment on column webhook.endpoints.url is 'Callback URL; for readers that neither operate nor own the endpoint, its host only.';
 comment on column webhook.endpoints.event_types is 'Event types and wildcards that are sent here.';
 comment on column webhook.endpoints.test is 'Test endpoint: receives test events only.';
 comment on column webhook.endpoints.state is 'unverified, active, paused, disabled, expired or deleted.';

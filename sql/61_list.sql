@@ -1,8 +1,8 @@
 -- Look-ups that a view cannot answer from an index, and the excerpt of one response.
 -- The lists go backwards day by day and stop at the page's end: one query over all days would open every
 -- partition, and a filter would make it read each of them to its first match.
--- SECURITY DEFINER: they read private tables. EXECUTE is the whole right to them, and it is not narrowed to
--- a partner: grant them to those who may see every tenant.
+-- They run with the rights of their caller and read the views only: a partner's role gets its own rows from them, and
+-- the id of a foreign row is answered like one that does not exist.
 
 create function webhook._check_page(
   since timestamptz, -- lower end of the time range
@@ -33,6 +33,8 @@ comment on function webhook._check_page(timestamptz, timestamptz, integer) is 'R
 create function webhook._first_day()
 returns timestamptz -- UTC midnight at or before the oldest event
 language plpgsql stable parallel safe
+-- SECURITY DEFINER: the oldest event of all, found at the end of an index; it tells a day and no more.
+security definer
 set search_path = pg_catalog, webhook, pg_temp
 as $$
 begin
@@ -50,8 +52,7 @@ create function webhook.list_events(
   before text default null,        -- event_id of the last row of the page before; null = first page
   max_rows integer default 100     -- 1 to 1000
 ) returns setof webhook.events
-language plpgsql stable parallel safe
-security definer
+language plpgsql stable parallel restricted
 set search_path = pg_catalog, webhook, pg_temp
 as $$
 declare
@@ -78,7 +79,7 @@ begin
   if before is not null then
     select least(high, p.pos), date_trunc('day', least(day, p.published_at), 'UTC')
       into high, day
-      from webhook._event e
+      from webhook.events e
      cross join lateral webhook._publication(e.partner_id, e.event_id) as p
      where e.event_id = before
        and p.pos is not null;
@@ -96,7 +97,7 @@ begin
       select array_agg(p.event_id)
         into piece
         from (select f.event_id
-                from webhook._feed f
+                from webhook._seen_feed f
                where f.partner_id = list_events.partner_id
                  and f.pos >= low
                  and f.pos < high
@@ -107,7 +108,7 @@ begin
       select array_agg(p.event_id)
         into piece
         from (select f.event_id
-                from webhook._feed f
+                from webhook._seen_feed f
                where f.type = list_events.type
                  and f.pos >= low
                  and f.pos < high
@@ -139,8 +140,7 @@ create function webhook.list_deliveries(
   before text default null,         -- delivery_id of the last row of the page before; null = first page
   max_rows integer default 100      -- 1 to 1000
 ) returns setof webhook.deliveries
-language plpgsql stable parallel safe
-security definer
+language plpgsql stable parallel restricted
 set search_path = pg_catalog, webhook, pg_temp
 as $$
 declare
@@ -202,7 +202,7 @@ begin
   if partner_id is not null then
     select coalesce(array_agg(e.endpoint_id), '{}')
       into endpoints
-      from webhook._endpoint e
+      from webhook._seen_endpoint e
      where e.partner_id = list_deliveries.partner_id
        and (list_deliveries.endpoint_id is null or e.endpoint_id = list_deliveries.endpoint_id);
   elsif endpoint_id is not null then
@@ -216,7 +216,7 @@ begin
       select array_agg(p.event_id), array_agg(p.endpoint_id)
         into piece_events, piece_endpoints
         from (select d.event_id, d.endpoint_id
-                from webhook._delivery d
+                from webhook._seen_delivery d
                where d.state = list_deliveries.state
                  and d.state <> 'delivered'
                  and d.event_id >= low
@@ -233,7 +233,7 @@ begin
                 from unnest(endpoints) as e (endpoint_id)
                cross join lateral
                      (select d.event_id, d.endpoint_id
-                        from webhook._delivery d
+                        from webhook._seen_delivery d
                        where d.endpoint_id = e.endpoint_id
                          and d.event_id >= low
                          and d.event_id < high
@@ -264,8 +264,7 @@ create function webhook.read_excerpt(
   delivery_id text,  -- the delivery
   attempt_no integer -- number of the attempt
 ) returns text -- beginning of the response body, redacted; null when none was kept
-language plpgsql stable parallel safe
-security definer
+language plpgsql stable parallel restricted
 set search_path = pg_catalog, webhook, pg_temp
 as $$
 declare
@@ -277,16 +276,16 @@ begin
   select p.event_id, p.endpoint_id
     into pair
     from webhook._parse_delivery_id(delivery_id) as p
-    join webhook._delivery d on d.event_id = p.event_id and d.endpoint_id = p.endpoint_id
+    join webhook._seen_delivery d on d.event_id = p.event_id and d.endpoint_id = p.endpoint_id
    where attempt_no between 1 and d.attempt_count;
   if not found then
     raise exception using
       errcode = 'undefined_object',
       message = format('attempt %s of delivery "%s" does not exist', attempt_no, left(delivery_id, 128));
   end if;
-  select webhook._redact(x.body)
+  select x.body
     into excerpt
-    from webhook._excerpt x
+    from webhook._seen_excerpt x
    where x.event_id = pair.event_id
      and x.endpoint_id = pair.endpoint_id
      and x.attempt_no = read_excerpt.attempt_no;

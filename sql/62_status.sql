@@ -209,6 +209,7 @@ as $$
              then 'Keys are stored unencrypted: set webhook.master_key_file and call webhook.reencrypt_secrets().' end,
            case when q.fenced > 0
              then 'Rows of webhook._event were changed after the emit and are not sent: see webhook.events where fenced = ''seal'' and find out who did it.' end,
+           'Not the extension''s own, and able to stop it: ' || array_to_string(webhook._foreign_code(), ', ') || '.',
            case when q.other_origins > 0
              then 'This database holds events of another one; they are never sent from here.' end),
            ''), 'Nothing to do.')

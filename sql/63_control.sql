@@ -1,5 +1,4 @@
 -- What waits for a decision, and what was decided: dead letters, policies, pauses.
--- A reader of dead_letters needs EXECUTE on _delivery_id and _event_time beside SELECT.
 
 create view webhook.dead_letters as
 select webhook._delivery_id(d.event_id, d.endpoint_id) as delivery_id,
@@ -14,7 +13,10 @@ select webhook._delivery_id(d.event_id, d.endpoint_id) as delivery_id,
        d.last_attempt_at,
        d.last_status,
        d.last_error_category,
-       (select a.detail
+       (select case
+                 when a.error_category = 'blocked' and not (select webhook._sees_all()) then 'address, port or URL is refused by the boundary'
+                 else a.detail
+               end
           from webhook._attempt a
          where a.event_id = d.event_id
            and a.endpoint_id = d.endpoint_id
@@ -101,7 +103,7 @@ select 'endpoint',
          order by a.audit_id desc
          limit 1),
        e.state_changed_at
-  from webhook._effective_endpoint e
+  from webhook._seen_endpoint e
  where e.state = 'paused';
 comment on view webhook.pauses is 'What is paused now: everything, partners, event types, endpoints.';
 comment on column webhook.pauses.scope is 'all, partner, event_type or endpoint.';

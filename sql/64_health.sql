@@ -31,7 +31,7 @@ select e.endpoint_id,
          case when exists (select from webhook._pause p where p.scope = 'all' and p.paused) then 'all' end], null), '{}') as paused_by_scope,
        s.seen_at
   from webhook._endpoint n
-  join webhook._effective_endpoint e on e.endpoint_id = n.endpoint_id
+  join webhook._seen_endpoint e on e.endpoint_id = n.endpoint_id
   left join webhook._policy own on own.name = n.policy
   left join webhook._endpoint_state s on s.endpoint_id = n.endpoint_id and s.generation = n.generation;
 comment on view webhook.endpoint_health is

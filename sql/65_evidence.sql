@@ -45,7 +45,7 @@ comment on column webhook.audit_log.actor is 'Session user.';
 comment on column webhook.audit_log.application is 'application_name of the session.';
 comment on column webhook.audit_log.client is 'Address of the client; null = local.';
 comment on column webhook.audit_log.verb is 'Function that was called.';
-comment on column webhook.audit_log.object_kind is 'endpoint, policy, event_type, event, delivery, partner or all.';
+comment on column webhook.audit_log.object_kind is 'endpoint, policy, event_type, event, delivery, partner, role or all.';
 comment on column webhook.audit_log.object_id is 'Which one; null when there are several.';
 comment on column webhook.audit_log.partner_id is 'Tenant concerned; null when there are several, or none.';
 comment on column webhook.audit_log.before is 'What was changed, as it was; of a URL the host only.';

@@ -4,13 +4,13 @@ create view webhook.signing_keys as
 select s.key_id,
        s.endpoint_id,
        e.partner_id,
-       s.secret is not null and (s.valid_until is null or s.valid_until > clock_timestamp()) as signs,
+       s.kept and (s.valid_until is null or s.valid_until > clock_timestamp()) as signs,
        s.created_at,
        s.created_by,
        s.valid_until,
        s.revoked_at,
-       case when s.secret is not null then webhook._stored_under(s.secret) is not null end as encrypted,
-       webhook._stored_under(s.secret) as master_key_id
+       case when s.kept then s.stored_under is not null end as encrypted,
+       s.stored_under as master_key_id
   from webhook._secret s
   join webhook._endpoint e on e.endpoint_id = s.endpoint_id;
 comment on view webhook.signing_keys is
@@ -32,8 +32,8 @@ select k.key_id,
        k.origin = (select webhook._origin())
          and not exists (select from webhook._seal_key n where n.origin = k.origin and n.key_id > k.key_id) as seals,
        k.created_at,
-       webhook._stored_under(k.key) is not null as encrypted,
-       webhook._stored_under(k.key) as master_key_id
+       k.stored_under is not null as encrypted,
+       k.stored_under as master_key_id
   from webhook._seal_key k;
 comment on view webhook.seal_keys is 'Keys that seal events, former ones and those of copied databases included; no key material.';
 comment on column webhook.seal_keys.key_id is 'Id of the key.';

@@ -19,6 +19,7 @@ select pg_catalog.pg_extension_config_dump('webhook._event_type', '');
 -- The row "default" that CREATE EXTENSION made gives way to the restored one, see 12_endpoint.sql.
 select pg_catalog.pg_extension_config_dump('webhook._policy', '');
 select pg_catalog.pg_extension_config_dump('webhook._pause', '');
+select pg_catalog.pg_extension_config_dump('webhook._access', '');
 select pg_catalog.pg_extension_config_dump('webhook._alert', '');
 select pg_catalog.pg_extension_config_dump('webhook._audit', '');
 -- The row that CREATE EXTENSION made before the restore has a random id of its own.

@@ -52,6 +52,7 @@ select webhook.emit('order.paid', 'regress.audit', '{"card": "confidential"}') a
 insert into webhook._delivery (endpoint_id, event_id, state, attempt_count, series_start, revision) values (:hook, :'event', 'dead', 1, 0, 1);
 select webhook._delivery_id(:'event', :hook) as dead \gset
 delete from webhook._audit;
+create role regress_webhook_granted;
 set local application_name = 'the regress test';
 select sum(pg_temp.act(statement)), count(*)
   from (values
@@ -93,6 +94,9 @@ select sum(pg_temp.act(statement)), count(*)
     (format($$select webhook.renew_endpoint(%s, '2999-01-01 00:00:00+00')$$, :hook)),
     (format($$select webhook.delete_endpoint(%s, 'over')$$, :hook)),
     ($$select webhook.delete_policy('regress')$$),
+    ($$select webhook.grant_access('regress_webhook_granted', 'emit', 'regress.audit', '{order.*}')$$),
+    ($$select webhook.revoke_access('regress_webhook_granted', 'emit', 'regress.audit')$$),
+    (format($$select webhook.read_payload('%s', 'look')$$, :'event')),
     ($$select webhook.offboard('regress.audit', 'over')$$)) as v (statement);
 
 -- Verbs that this script did not try, or that left no entry.

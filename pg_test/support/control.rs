@@ -175,7 +175,8 @@ impl Outbox<'_> {
     }
 }
 
-/// The first notification about an endpoint that a session hears which listens to `webhook_alerts`.
+/// The first notification about an endpoint that a session hears which listens to `webhook_alerts`. What an alert is
+/// about stands in the view alone.
 ///
 /// # Panics
 /// When there is none in time.
@@ -183,12 +184,20 @@ impl Outbox<'_> {
 pub fn heard_about(listener: &mut Client, endpoint: &Endpoint) -> Value {
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
-        let mut notifications = listener.notifications();
-        let mut some = notifications.timeout_iter(Duration::from_millis(200));
-        while let Some(notification) = some.next().expect("the connection") {
-            assert_eq!(notification.channel(), "webhook_alerts");
-            let heard: Value = serde_json::from_str(notification.payload()).expect("JSON");
-            if heard["endpoint_id"].to_string().trim_matches('"') == endpoint.id.to_string() {
+        let mut heard = Vec::new();
+        {
+            let mut notifications = listener.notifications();
+            let mut some = notifications.timeout_iter(Duration::from_millis(200));
+            while let Some(notification) = some.next().expect("the connection") {
+                assert_eq!(notification.channel(), "webhook_alerts");
+                heard.push(serde_json::from_str::<Value>(notification.payload()).expect("JSON"));
+            }
+        }
+        for heard in heard {
+            let id = heard["alert_id"].as_i64().expect("an alert id");
+            let query = "select exists (select from webhook.alerts where alert_id = $1 and endpoint_id = $2)";
+            let row = listener.query_one(query, &[&id, &endpoint.id]);
+            if row.expect("the alert").get(0) {
                 return heard;
             }
         }

@@ -13,6 +13,7 @@ PGRX_PG_CONFIG_PATH=$(header_pg_config 15) CARGO_TARGET_DIR=target/pg15 \
   cargo clippy --locked --quiet --release --all-targets --no-default-features --features pg15 -- -D warnings
 
 "$BUILD/venv/bin/python" "$here/licences.py"
+"$BUILD/venv/bin/python" "$here/install_script.py"
 
 # The compiler refuses unsafe code where this stands; that it stands there is checked here.
 for room in rules wire; do

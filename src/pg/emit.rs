@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::error::{Raise, bad_argument, null_argument};
 use super::outbox::{self, Sealing};
-use super::{settings, wake};
+use super::{access, settings, wake};
 use crate::rules::envelope::{self, Event};
 use crate::rules::ids::EventId;
 use crate::rules::matching;
@@ -128,6 +128,9 @@ unsafe fn emit(
     };
     refuse_where_nothing_can_be_written();
     check(&event, names);
+    if names == Names::Public {
+        access::check_emit(&event.kind, &event.partner_id);
+    }
     let id = match text {
         None => {
             insert(&event);

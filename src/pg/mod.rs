@@ -3,6 +3,7 @@
 //! Everything unsafe of the project is here. SQL is executed in `outbox` alone, shared memory is
 //! touched in `wake` alone.
 
+mod access;
 mod emit;
 mod error;
 mod functions;

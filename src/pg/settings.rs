@@ -13,6 +13,7 @@ use pgrx::pg_sys;
 use crate::rules::address::{Boundary, Nat64, parse_networks};
 use crate::rules::policy::{RetryPolicy, parse_schedule};
 use crate::rules::proxy::{Proxy, parse_proxy};
+use crate::rules::redaction::parse_names;
 use crate::rules::target::{parse_domains, parse_ports};
 use crate::wire::interfaces;
 
@@ -50,6 +51,7 @@ static DENY_NETWORKS: Text = Text::new(Some(c""));
 static NAT64: Text = Text::new(Some(c"deny"));
 static PROXY: Text = Text::new(Some(c""));
 static PROXY_CREDENTIALS_FILE: Text = Text::new(Some(c""));
+static REDACT_KEYS: Text = Text::new(Some(c""));
 static CA_FILE: Text = Text::new(Some(c""));
 static MASTER_KEY_FILE: Text = Text::new(Some(c""));
 static ROTATION_OVERLAP: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
@@ -113,7 +115,7 @@ pub fn define() {
     }
 
     #[rustfmt::skip]
-    let texts: [(&'static CStr, &'static CStr, &'static Text, pg_sys::GucStringCheckHook); 12] = [
+    let texts: [(&'static CStr, &'static CStr, &'static Text, pg_sys::GucStringCheckHook); 13] = [
         (c"webhook.databases", c"Names the databases that may have a leader, comma separated; * = all.", &DATABASES, None),
         (c"webhook.node_name", c"Is folded into the origin, so that physical copies can be told apart.", &NODE_NAME, None),
         (c"webhook.retry_schedule", c"Waits between the attempts of a series, comma separated.", &RETRY_SCHEDULE, Some(check_schedule)),
@@ -125,6 +127,7 @@ pub fn define() {
         (c"webhook.nat64", c"Says whether 64:ff9b::/96 is refused (deny) or judged by its IPv4 address (judge).", &NAT64, Some(check_nat64)),
         (c"webhook.proxy", c"HTTP proxy that every request goes through by CONNECT, http://host:port; empty = directly.", &PROXY, Some(check_proxy)),
         (c"webhook.proxy_credentials_file", c"File with the one line name:password that the proxy is told.", &PROXY_CREDENTIALS_FILE, None),
+        (c"webhook.redact_keys", c"Further names whose values are hidden in what receivers answer, comma separated.", &REDACT_KEYS, Some(check_names)),
         (c"webhook.ca_file", c"PEM file of certificate authorities that replaces those of the system.", &CA_FILE, None),
     ];
     for (name, short, setting, check) in texts {
@@ -183,6 +186,7 @@ pub struct Settings {
     pub connect_timeout: Duration,
     pub request_timeout: Duration,
     pub max_response_excerpt: usize,
+    pub redact_keys: Vec<String>,
     pub retry: RetryPolicy,
     pub disable_after: Duration,
     pub verification_timeout: Duration,
@@ -208,6 +212,7 @@ impl Settings {
             connect_timeout: milliseconds(&CONNECT_TIMEOUT),
             request_timeout: milliseconds(&REQUEST_TIMEOUT),
             max_response_excerpt: count(&MAX_RESPONSE_EXCERPT) * 1024,
+            redact_keys: redact_keys(),
             retry: RetryPolicy {
                 schedule: parse_schedule(&text(&RETRY_SCHEDULE)).unwrap_or_default(),
                 client_error_attempts: CLIENT_ERROR_ATTEMPTS.get().unsigned_abs(),
@@ -250,6 +255,11 @@ pub fn boundary() -> Boundary {
 /// The longest that a connection, or a look-up of a name, may take.
 pub fn connect_timeout() -> Duration {
     milliseconds(&CONNECT_TIMEOUT)
+}
+
+/// Further names whose values are hidden in what receivers answer.
+pub fn redact_keys() -> Vec<String> {
+    parse_names(&text(&REDACT_KEYS)).unwrap_or_default()
 }
 
 /// Whether this server sends at all.
@@ -339,6 +349,7 @@ macro_rules! check_hook {
 check_hook!(check_schedule, |text: &str| parse_schedule(text));
 check_hook!(check_ports, |text: &str| parse_ports(text));
 check_hook!(check_domains, |text: &str| parse_domains(text));
+check_hook!(check_names, |text: &str| parse_names(text));
 check_hook!(check_networks, |text: &str| parse_networks(text));
 check_hook!(check_proxy_text, |text: &str| parse_proxy(text));
 check_hook!(check_absolute, |text: &str| {

@@ -15,6 +15,7 @@ pub mod keyring;
 pub mod matching;
 pub mod policy;
 pub mod proxy;
+pub mod redaction;
 mod refusal;
 pub mod retry_after;
 pub mod scheduler;

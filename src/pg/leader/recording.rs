@@ -11,6 +11,7 @@ use crate::pg::outbox::{Attempted, Change, Excerpt};
 use crate::rules::adaptive::push;
 use crate::rules::delivery::{Answer, Category, Outcome};
 use crate::rules::policy::{Next, Try, Verdict, judge};
+use crate::rules::redaction::redact;
 use crate::wire::job::{Done, Fault};
 
 /// How long after its deadline a request on the wire may still come back: its row in the due table
@@ -113,7 +114,12 @@ impl Leader {
             series_start: waiting.series_start + spared,
             series_at: Some(series_at),
             deaths: 0,
-            attempt: Some(attempted(outcome, verdict.category, waiting.message.digest)),
+            attempt: Some(attempted(
+                outcome,
+                verdict.category,
+                waiting.message.digest,
+                &self.settings.redact_keys,
+            )),
             next_attempt_at: decision.next_attempt_at,
             ..waiting.change(decision.state)
         });
@@ -271,14 +277,24 @@ fn why_dead(category: Option<Category>) -> &'static str {
     }
 }
 
-/// Makes an outcome storable: text that is no UTF-8 or holds NUL must not fail the row.
-fn attempted(outcome: Outcome, category: Option<Category>, digest: [u8; 32]) -> Attempted {
+/// Makes an outcome storable: text that is no UTF-8 or holds NUL must not fail the row, and what looks like a secret
+/// is hidden before it is stored.
+fn attempted(
+    outcome: Outcome,
+    category: Option<Category>,
+    digest: [u8; 32],
+    redact_keys: &[String],
+) -> Attempted {
     let (status, phase, detail) = match outcome.answer {
         Answer::Status { code, .. } => (i16::try_from(code).ok(), None, None),
         Answer::Failure { phase, detail, .. } => (None, phase, Some(detail.replace('\0', ""))),
     };
-    let excerpt = (!outcome.excerpt.is_empty())
-        .then(|| Excerpt(String::from_utf8_lossy(&outcome.excerpt).replace('\0', "\u{fffd}")));
+    let excerpt = (!outcome.excerpt.is_empty()).then(|| {
+        Excerpt(redact(
+            &String::from_utf8_lossy(&outcome.excerpt),
+            redact_keys,
+        ))
+    });
     Attempted {
         started_at: outcome.started_at,
         latency_ms: Some(i32::try_from(outcome.latency_us / 1000).unwrap_or(i32::MAX)),

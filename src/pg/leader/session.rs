@@ -25,7 +25,9 @@ const SETTINGS: &[(&CStr, &CStr)] = &[
     (c"default_transaction_read_only", c"off"),
     (c"default_transaction_isolation", c"read committed"),
     (c"default_transaction_deferrable", c"off"),
-    (c"session_replication_role", c"origin"),
+    // The extension has no trigger on what the leader writes; those that somebody else hung there, and event
+    // triggers, would run with the owner's rights.
+    (c"session_replication_role", c"replica"),
     (c"row_security", c"off"),
     (c"zero_damaged_pages", c"off"),
     (c"synchronous_commit", c"off"),

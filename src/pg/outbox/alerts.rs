@@ -34,8 +34,10 @@ statement!(RAISE, [&str, &str, Option<&str>, Option<i64>, Option<&str>, &str],
     "with told as (
        insert into webhook._alert (alert_id, kind, severity, partner_id, endpoint_id, event_id, detail)
        values (webhook._new_id(), $1, $2, $3, $4, $5, $6)
-       returning alert_id, kind, severity, partner_id, endpoint_id, event_id, detail)
-     select pg_catalog.pg_notify('webhook_alerts', pg_catalog.row_to_json(t)::text) from told as t");
+       returning alert_id, severity)
+     -- Whoever can connect may listen, a partner's role, too: what it is about stands in the view.
+     select pg_catalog.pg_notify('webhook_alerts', pg_catalog.json_build_object('alert_id', t.alert_id, 'severity', t.severity)::text)
+       from told as t");
 
 /// Writes an alert and notifies whoever listens, when the transaction commits.
 pub fn raise_alert(alert: &Alert) {

@@ -4,6 +4,7 @@
 //! Every statement names its objects with their schema and runs as the owner of the extension: no
 //! search_path and no user's rights can change what it means.
 
+mod access;
 mod alerts;
 mod change;
 mod columns;
@@ -30,6 +31,10 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 use sha2::{Digest, Sha256};
 
+pub use access::{
+    Right, access_table, checked_reason, cluster, endpoints_of, invalidate_access, log_reading,
+    payload, rights, role_name,
+};
 pub use alerts::{Alert, Lifecycle, raise_alert};
 pub use change::{Attempted, Change, Excerpt, Outcomes, hold};
 pub use conditions::{ConditionRow, conditions};
