@@ -45,7 +45,6 @@ impl Leader {
             self.write()?;
         }
         self.last_claim = now;
-        let origin = self.origin;
         let (n, batch, incarnation) = (self.last_n + 1, self.last_batch + 1, self.incarnation);
         let later = now + PUT_OFF;
         let memory = &self.memory;
@@ -74,7 +73,7 @@ impl Leader {
                 let events = if ids.is_empty() {
                     Vec::new()
                 } else {
-                    outbox::events_by_id(origin, &ids)
+                    outbox::events_by_id(&ids)
                 };
                 let next = outbox::next_due(&drained);
                 let seal_keys = outbox::seal_keys();
@@ -287,6 +286,10 @@ impl Leader {
         let event = event?;
         let endpoint = self.configuration.endpoint(row.pair.endpoint)?;
         let dead = |why| Some(Refusal::Dead(why, None));
+        // Until its origin is adopted, or for good.
+        if !self.admits_origin(event.origin) && self.sealed(event) {
+            return Some(Refusal::Held(hold::ORIGIN));
+        }
         if event.expunged {
             return dead("the payload was expunged");
         }

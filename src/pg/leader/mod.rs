@@ -5,6 +5,7 @@
 //! HTTP runs in the threads of `wire::crew`; only this main thread touches PostgreSQL, and it holds no
 //! transaction, snapshot or lock while a request is under way.
 
+mod adopting;
 mod claiming;
 mod condition;
 mod configuration;
@@ -35,6 +36,7 @@ use std::time::{Duration, Instant};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
+use self::adopting::Adoptions;
 use self::condition::Conditions;
 use self::configuration::Configuration;
 use self::control::Turns;
@@ -191,6 +193,8 @@ struct Leader {
     rest_until: Option<Instant>,
     last_look: Instant,
     requests_waiting: bool,
+    /// Origins taken over from databases that this one is a copy of.
+    adoptions: Adoptions,
     /// Somebody committed something.
     look_soon: bool,
     upkeep: upkeep::Upkeep,
@@ -251,6 +255,7 @@ impl Leader {
             rest_until: None,
             last_look: Instant::now(),
             requests_waiting: false,
+            adoptions: Adoptions::unknown(),
             look_soon: true,
             upkeep: upkeep::Upkeep::new(),
             settings,
@@ -297,18 +302,19 @@ impl Leader {
 
     /// Everything that reads or writes tables; the first trouble ends the round.
     fn use_database(&mut self) -> Result<(), End> {
-        let steps: [Step; 7] = [
+        let steps: [Step; 8] = [
             Leader::write_if_due,
             Leader::look,
             Leader::carry_out_requests,
             Leader::cancel_queues,
             Leader::carry_on_control,
+            Leader::adopt,
             Leader::claim,
             Leader::keep_house,
         ];
         for (number, step) in steps.iter().enumerate() {
             // Switched off, results are still written and the house is kept, but nothing is read.
-            if !self.settings.enabled && (1..=5).contains(&number) {
+            if !self.settings.enabled && (1..=6).contains(&number) {
                 continue;
             }
             if let Err(trouble) = step(self) {

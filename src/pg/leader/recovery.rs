@@ -46,7 +46,7 @@ impl Leader {
 
     /// Takes up where the last life ended.
     pub fn recover(&mut self) -> Result<(), Trouble> {
-        let (ledger, configuration, conditions, seal_keys, due) = transaction(
+        let (ledger, configuration, conditions, (seal_keys, admitted, pos), due) = transaction(
             self.owner,
             true,
             c"webhook leader: reading its position",
@@ -60,12 +60,17 @@ impl Leader {
                         outbox::changed_endpoints(None),
                     ),
                     outbox::conditions(),
-                    outbox::seal_keys(),
+                    (
+                        outbox::seal_keys(),
+                        outbox::admitted_origins(),
+                        outbox::last_adopted_pos(),
+                    ),
                     outbox::due_endpoints(),
                 )
             },
         )?;
         self.seal_keys.extend(seal_keys);
+        self.adoptions.admit(admitted);
         let latest = self.clock.now() + FARTHEST;
         let (types, policies, pauses, endpoints) = configuration;
         self.configuration.apply_types(types);
@@ -79,6 +84,7 @@ impl Leader {
             self.note_due((next.endpoint, next.class), next.at.min(latest));
         }
         self.place(&ledger);
+        self.last_pos = self.last_pos.max(pos);
         let orderly = ledger
             .last()
             .is_some_and(|row| row.kind == "close" && row.batch == ORDERLY);

@@ -46,7 +46,7 @@ impl Leader {
                         let (pairs, event) = match request.event {
                             Some(id) => (
                                 outbox::pairs_of_event(id),
-                                outbox::events_by_id(origin, &[id]).into_iter().next(),
+                                outbox::events_by_id(&[id]).into_iter().next(),
                             ),
                             None => (Vec::new(), None),
                         };
@@ -61,7 +61,9 @@ impl Leader {
             // set along with the request is not in force yet.
             let prev = self.window.prev.as_ref();
             let unread = prev.is_some_and(|prev| {
-                !prev.sees(request.xid) || event.as_ref().is_some_and(|event| !prev.sees(event.xid))
+                !prev.sees(request.xid) || event
+                        .as_ref()
+                        .is_some_and(|event| event.origin == origin && !prev.sees(event.xid))
             });
             if unread {
                 again = true;
@@ -69,6 +71,9 @@ impl Leader {
                 continue;
             }
             match request.verb.as_str() {
+                "replay" if event.as_ref().is_some_and(|row| !self.admits_origin(row.origin)) => {
+                    self.refuse_foreign(&request, event.as_ref())?;
+                }
                 "replay" => {
                     let plan = self.plan(&request, &pairs, event.as_ref());
                     self.carry_out(&plan)?;
@@ -76,6 +81,8 @@ impl Leader {
                 "retry" => self.retry_pairs(&request)?,
                 "skip" | "close" => self.settle_pairs(&request)?,
                 "pause" | "resume" => self.confirm(&request)?,
+                // Finished by the step that carries it on.
+                "adopt" => self.note_adoption()?,
                 _ => {
                     let why = "this version of the library cannot carry out the request";
                     self.finish_request(request.id, "refused", 0, why)?;
@@ -84,6 +91,20 @@ impl Leader {
         }
         self.requests_waiting = again;
         Ok(())
+    }
+
+    /// An event whose origin is not admitted, although the verb found it to be: adopted elsewhere by now, or
+    /// changed behind the extension's back.
+    fn refuse_foreign(&mut self, request: &Request, event: Option<&Row>) -> Result<(), Trouble> {
+        let why = match event {
+            Some(row) if !self.sealed(row) => {
+                self.outcomes.fenced.push(row.event.id.to_string());
+                self.tell_fenced(row.event.id);
+                "the event is fenced: its row does not match its seal"
+            }
+            _ => "the event is of another database, which is not adopted",
+        };
+        self.finish_request(request.id, "refused", 0, why)
     }
 
     fn plan(&self, request: &Request, pairs: &[Pair], event: Option<&Row>) -> Plan {

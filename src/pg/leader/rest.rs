@@ -79,6 +79,7 @@ impl Leader {
         let work = (self.memory.has_room() && (self.window.cur.is_some() || self.look_soon))
             || !self.to_cancel.is_empty()
             || self.control_left()
+            || self.adoption_left()
             || (self.requests_waiting && self.window.cur.is_none() && self.memory.has_room())
             || (self.claimable(now).next().is_some() && self.may_claim());
         if work {

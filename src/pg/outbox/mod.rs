@@ -4,6 +4,7 @@
 //! Every statement names its objects with their schema and runs as the owner of the extension: no
 //! search_path and no user's rights can change what it means.
 
+mod adopting;
 mod alerts;
 mod change;
 mod columns;
@@ -27,6 +28,11 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 use sha2::{Digest, Sha256};
 
+pub use adopting::{
+    AdoptionRow, Counts, OldDelivery, Reached, admitted_origins, advance_adoption,
+    begin_adoption, fenced_of, last_adopted_pos, make_pairs, memberships, newest_published,
+    old_deliveries, old_events, published_of, resume_pairs, unfinished_adoption,
+};
 pub use alerts::{Alert, Lifecycle, raise_alert};
 pub use change::{Attempted, Change, Excerpt, Outcomes, hold};
 pub use conditions::{ConditionRow, conditions};
@@ -48,8 +54,8 @@ pub use requests::{
 pub use results::{open_claim, record};
 pub use upkeep::{Position, add_partition, highest_incarnation, ledger, start_life, trim_ledger};
 pub use window::{
-    Opening, Row, Seen, events_by_id, known_pairs, open_batch, read_late, read_new, seal_keys,
-    snapshot,
+    Opening, Row, Seen, events_by_id, fence, known_pairs, open_batch, publish, read_late, read_new,
+    seal_keys, snapshot,
 };
 
 use super::settings;

@@ -16,6 +16,8 @@ use crate::rules::snapshot::Snapshot;
 
 /// An event as it stands in its table, with what is needed to check its seal.
 pub struct Row {
+    /// Database that wrote it.
+    pub origin: i64,
     pub xid: u64,
     pub event: Event,
     /// The payload is gone: the event is not sent.
@@ -38,9 +40,11 @@ macro_rules! columns {
     () => {
         "w.xid::text as xid_text, w.event_id, w.partner_id, w.type, w.source, w.occurred_at, w.subject_type,
          w.subject_id, w.subject_version, w.scope, w.schema_version, w.correlation_id, w.causation,
-         w.traceparent, w.test, w.body, w.seal_key, w.seal, w.body_sha256"
+         w.traceparent, w.test, w.body, w.seal_key, w.seal, w.body_sha256, w.origin"
     };
 }
+
+pub(super) use columns;
 
 /// Bounds a batch by rows and by bytes: bodies beyond the bound are not even fetched.
 macro_rules! bounded {
@@ -82,11 +86,10 @@ statement!(
     )
 );
 
-statement!(READ_BY_ID, [i64, Vec<&str>], concat!(
+statement!(READ_BY_ID, [Vec<&str>], concat!(
     "select ", columns!(), "
        from webhook._event as w
-      where w.event_id = any ($2)
-        and w.origin = $1"));
+      where w.event_id = any ($1)"));
 
 statement!(
     SNAPSHOT,
@@ -160,7 +163,7 @@ pub fn read_late(
             limit.into(),
             bytes.into(),
         ],
-        |rows| rows.filter_map(|row| see(&row)).collect(),
+        read_places,
     )
 }
 
@@ -183,8 +186,13 @@ pub fn read_new(
             limit.into(),
             bytes.into(),
         ],
-        |rows| rows.filter_map(|row| see(&row)).collect(),
+        read_places,
     )
+}
+
+/// The rows of a statement that selects the columns of an event.
+pub fn read_places(rows: pgrx::spi::SpiTupleTable<'_>) -> Vec<Seen> {
+    rows.filter_map(|row| see(&row)).collect()
 }
 
 /// Every row has a place, so that one that cannot be read hides none of those behind it.
@@ -197,11 +205,11 @@ fn see(row: &SpiHeapTupleData<'_>) -> Option<Seen> {
     })
 }
 
-/// Events by their ids, in no order; those of another origin are left out.
-pub fn events_by_id(origin: i64, ids: &[EventId]) -> Vec<Row> {
+/// Events by their ids, in no order, whatever their origin.
+pub fn events_by_id(ids: &[EventId]) -> Vec<Row> {
     let ids: Vec<String> = ids.iter().map(EventId::to_string).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    select(&READ_BY_ID, &[origin.into(), ids.into()], |rows| {
+    select(&READ_BY_ID, &[ids.into()], |rows| {
         rows.filter_map(|row| read(&row)).collect()
     })
 }
@@ -211,6 +219,7 @@ fn read(row: &SpiHeapTupleData<'_>) -> Option<Row> {
     let text = |index: usize| row.get::<String>(index).ok().flatten();
     let body = text(16);
     Some(Row {
+        origin: row.get::<i64>(20).ok().flatten()?,
         xid: text(1)?.parse().ok()?,
         expunged: body.is_none(),
         event: Event {
@@ -263,11 +272,11 @@ pub struct Opening<'a> {
     pub now: i64,
 }
 
-/// Writes the feed rows and the ledger row of a batch, and those events that are fenced.
-pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[String]) {
+/// Gives events their places in the feed, from `first` on.
+pub fn publish(first: i64, now: i64, published: &[&Event]) {
     if !published.is_empty() {
         let ids: Vec<String> = published.iter().map(|event| event.id.to_string()).collect();
-        let positions: Vec<i64> = (opening.pos..).take(published.len()).collect();
+        let positions: Vec<i64> = (first..).take(published.len()).collect();
         let partners: Vec<&str> = published
             .iter()
             .map(|event| event.partner_id.as_str())
@@ -278,7 +287,7 @@ pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[String]
         run(
             &FEED,
             &[
-                timestamp(opening.now).into(),
+                timestamp(now).into(),
                 positions.into(),
                 partners.into(),
                 events.into(),
@@ -288,6 +297,11 @@ pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[String]
             |_| (),
         );
     }
+}
+
+/// Writes the feed rows and the ledger row of a batch, and those events that are fenced.
+pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[String]) {
+    publish(opening.pos, opening.now, published);
     fence(fenced);
     run(
         &OPEN_WINDOW,
