@@ -240,10 +240,14 @@ fn what_is_too_old_by_policy_becomes_dead_instead_of_being_sent() {
 #[test]
 fn what_is_adopted_while_everything_is_paused_waits_for_the_end_of_the_pause() {
     let receiver = Receiver::http();
-    let (mut cluster, (endpoint, events)) = copied(&receiver, one_endpoint);
+    // Paused in the original: the copy's leader ran already when that was restored.
+    let (mut cluster, (endpoint, events)) = copied(&receiver, |shop, receiver| {
+        shop.run("select webhook.pause('all', null, 'moving')");
+        one_endpoint(shop, receiver)
+    });
     cluster.reload(&[("webhook.enabled", "on")]);
     let mut copy = Outbox::join(&cluster, "copy");
-    copy.run("select webhook.pause('all', null, 'adopting')");
+    copy.wait_for_worker("running");
     let verb = adoption(&mut copy, "send");
     copy.run(&verb);
     copy.wait_until("(select min(state) = 'done' from webhook.adoptions)");

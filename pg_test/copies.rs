@@ -56,7 +56,11 @@ impl World {
         let failing = Arc::new(AtomicBool::new(true));
         let fails = Arc::clone(&failing);
         receiver.behave("/fails", move |_| {
-            Answer::status(if fails.load(Ordering::SeqCst) { 500 } else { 200 })
+            Answer::status(if fails.load(Ordering::SeqCst) {
+                500
+            } else {
+                200
+            })
         });
         World { receiver, failing }
     }
@@ -116,9 +120,7 @@ fn original(cluster: &mut Cluster, world: &World) -> Story {
     let mut shop = Outbox::join(cluster, "shop");
     shop.wait_for_worker("off");
     shop.wait_until("(select in_flight = 0 from webhook.stat_queue)");
-    story.unread = (0..3)
-        .map(|_| shop.emit("order.paid", "a", "{}"))
-        .collect();
+    story.unread = (0..3).map(|_| shop.emit("order.paid", "a", "{}")).collect();
     story.tampered = shop.emit("order.paid", "a", r#"{"amount": 1}"#);
     story
 }
@@ -149,9 +151,8 @@ fn copy(cluster: &mut Cluster, way: Way) -> &'static str {
         }
     };
     let mut session = Outbox::join(cluster, name);
-    session.run(
-        "update webhook._event set body = replace(body, '1', '2') where body like '%amount%'",
-    );
+    session
+        .run("update webhook._event set body = replace(body, '1', '2') where body like '%amount%'");
     drop(session);
     cluster.reload(&[("webhook.enabled", "on")]);
     name
@@ -175,7 +176,11 @@ fn assert_inert(copy: &mut Outbox, world: &World) -> String {
     )));
     sleep(POLLS);
     assert_eq!(world.receiver.count(), 1, "the witness alone got something");
-    assert!(copy.is("foreign_events = 7 and inert_endpoints = 3 and fenced = 0 from webhook.stat_queue"));
+    assert!(
+        copy.is(
+            "foreign_events = 7 and inert_endpoints = 3 and fenced = 0 from webhook.stat_queue"
+        )
+    );
     assert!(copy.is("advice ~ 'webhook.adopt' from webhook.status()"));
     own
 }
@@ -552,10 +557,7 @@ fn an_adoption_that_is_interrupted_again_and_again_makes_each_pair_once() {
     assert!(copy.is(&format!(
         "made = {EVENTS} and published = {EVENTS} and events = {EVENTS} from webhook.adoptions"
     )));
-    assert_eq!(
-        copy.number("select count(*) from webhook._feed"),
-        EVENTS
-    );
+    assert_eq!(copy.number("select count(*) from webhook._feed"), EVENTS);
     assert!(copy.is(&format!(
         "state = 'done' and deliveries = {EVENTS} from webhook.requests where verb = 'adopt'"
     )));
@@ -565,10 +567,15 @@ fn an_adoption_that_is_interrupted_again_and_again_makes_each_pair_once() {
         *requests.entry(id).or_default() += 1;
     }
     assert_eq!(i64::try_from(requests.len()), Ok(EVENTS));
-    let attempts =
-        copy.number("select sum(attempt_count) from webhook.deliveries") ;
+    let attempts = copy.number("select sum(attempt_count) from webhook.deliveries");
     // Whatever arrived twice was in doubt when a leader ended, and is numbered.
     let arrived = i64::try_from(requests.values().sum::<usize>()).expect("a count");
-    assert!(arrived <= attempts, "{arrived} requests, {attempts} attempts");
-    assert_eq!(copy.attempts(&requests.keys().next().expect("one").clone(), &endpoint)[0].number, 1);
+    assert!(
+        arrived <= attempts,
+        "{arrived} requests, {attempts} attempts"
+    );
+    assert_eq!(
+        copy.attempts(&requests.keys().next().expect("one").clone(), &endpoint)[0].number,
+        1
+    );
 }

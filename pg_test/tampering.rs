@@ -116,7 +116,11 @@ fn changed_after_the_first_attempt(
     let failing = Arc::new(AtomicBool::new(first_state == "retrying"));
     let fails = Arc::clone(&failing);
     receiver.behave("/a", move |_| {
-        Answer::status(if fails.load(Ordering::SeqCst) { 500 } else { 200 })
+        Answer::status(if fails.load(Ordering::SeqCst) {
+            500
+        } else {
+            200
+        })
     });
     let mut shop = Outbox::create(&cluster, "shop");
     let endpoint: Endpoint = shop.endpoint("a", &receiver.url("/a"));

@@ -82,6 +82,11 @@ begin
    where f.endpoint_id = e.endpoint_id
      and e.origin = adopt.origin;
   get diagnostics taken = row_count;
+  -- Policies, pauses and priorities came with the copy as well. A leader that ran already while they were restored has
+  -- not seen them: their transactions are those of the other database.
+  update webhook._policy set changed_xid = pg_current_xact_id();
+  update webhook._pause set changed_xid = pg_current_xact_id();
+  update webhook._event_type set changed_xid = pg_current_xact_id();
 
   request := webhook._ask(
     'adopt', 'origin', origin::text,

@@ -28,8 +28,9 @@ const POS_BITS: u32 = 22;
 /// What the origin published in the last minute before the copy may have been in its memory, without a row: a
 /// pair gets one within the first pass, which takes some seconds.
 const TAIL: i64 = 60_000 << POS_BITS;
-/// Most events are read within this time after they were emitted, in milliseconds: looked for there first.
-const SOON_MS: u64 = 600_000;
+/// Nearly all events are read within the first of these times after they were emitted, in milliseconds, and of the
+/// others nearly all within the second: looked for there first, and then everywhere.
+const SOON_MS: [Option<u64>; 3] = [Some(5_000), Some(600_000), None];
 
 /// Which origins this database has adopted, and the adoption under way.
 pub struct Adoptions {
@@ -157,7 +158,12 @@ impl Leader {
             return Ok(());
         };
         // Its endpoints are not in force here before the window that sees it.
-        if !self.window.prev.as_ref().is_some_and(|prev| prev.sees(row.xid)) {
+        if !self
+            .window
+            .prev
+            .as_ref()
+            .is_some_and(|prev| prev.sees(row.xid))
+        {
             return Ok(());
         }
         let mut endpoints: HashMap<String, Vec<EndpointId>> = HashMap::new();
@@ -270,7 +276,10 @@ impl Leader {
                 }
             }
             let published = !deliveries.is_empty() || found.published.contains(id);
-            let of_origin = sound.is_none_or(|row| row.origin == adopting.row.origin);
+            let of_origin = seen
+                .row
+                .as_ref()
+                .is_none_or(|row| row.origin == adopting.row.origin);
             if let Some(row) = sound
                 && !published
                 && (of_origin || (adopting.row.send && row.origin == self.origin))
@@ -453,7 +462,9 @@ impl Leader {
                         format!("{skipped} deliveries skipped")
                     };
                     if tampered > 0 {
-                        result.push_str(&format!(", {tampered} events fenced: their row was changed"));
+                        result.push_str(&format!(
+                            ", {tampered} events fenced: their row was changed"
+                        ));
                     }
                     outbox::finish_request(row.request, "done", concerned, &result);
                 }
@@ -509,41 +520,48 @@ fn find(adopting: &Adopting, origins: &[i64], own: i64) -> Found {
     found.deliveries = outbox::old_deliveries(&ids);
     found.fenced = outbox::fenced_of(&ids);
     found.seal_keys = outbox::seal_keys();
-    let mut partners: Vec<&str> = rows
+    let readable: Vec<&Row> = rows.iter().filter_map(|seen| seen.row.as_ref()).collect();
+    let partners = partners_of(&readable);
+    found.in_doubt = outbox::published_of(&partners, &ids, reached.feed_tail, reached.feed_to);
+    // An event with a delivery was read. For the others the feed is searched from their time on.
+    let delivered: HashSet<EventId> = found.deliveries.iter().map(|old| old.pair.event).collect();
+    let mut bare: Vec<&Row> = rows
         .iter()
         .filter_map(|seen| seen.row.as_ref())
+        .filter(|row| !delivered.contains(&row.event.id))
+        .collect();
+    let mut from = bare
+        .iter()
+        .map(|row| position(row.event.id.unix_ms()))
+        .min()
+        .unwrap_or(i64::MAX);
+    for soon in SOON_MS {
+        let Some(newest) = bare.iter().map(|row| row.event.id.unix_ms()).max() else {
+            break;
+        };
+        let to = soon.map_or(reached.feed_to, |soon| {
+            reached.feed_to.min(position(newest.saturating_add(soon)))
+        });
+        let ids: Vec<String> = bare.iter().map(|row| row.event.id.to_string()).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let partners = partners_of(&bare);
+        let published = outbox::published_of(&partners, &ids, from, to);
+        bare.retain(|row| !published.contains(&row.event.id.to_string()));
+        found.published.extend(published);
+        from = to.saturating_add(1);
+    }
+    found.rows = rows;
+    found
+}
+
+fn partners_of<'r>(rows: &[&'r Row]) -> Vec<&'r str> {
+    let mut partners: Vec<&str> = rows
+        .iter()
         .map(|row| row.event.partner_id.as_str())
         .collect();
     partners.sort_unstable();
     partners.dedup();
-    found.in_doubt = outbox::published_of(&partners, &ids, reached.feed_tail, reached.feed_to);
-    // An event with a delivery was read. For the others the feed is searched from their time on.
-    let delivered: HashSet<EventId> = found.deliveries.iter().map(|old| old.pair.event).collect();
-    let bare: Vec<(&str, u64)> = rows
-        .iter()
-        .filter_map(|seen| seen.row.as_ref().map(|row| (seen, row.event.id)))
-        .filter(|(_, id)| !delivered.contains(id))
-        .map(|(seen, id)| (seen.place.1.as_str(), id.unix_ms()))
-        .collect();
-    let times = || bare.iter().map(|(_, at)| *at);
-    if let (Some(first), Some(last)) = (times().min(), times().max()) {
-        let middle = reached.feed_to.min(position(last + SOON_MS));
-        let ids: Vec<&str> = bare.iter().map(|(id, _)| *id).collect();
-        let mut published = outbox::published_of(&partners, &ids, position(first), middle);
-        let left: Vec<&str> = ids
-            .into_iter()
-            .filter(|id| !published.contains(*id))
-            .collect();
-        published.extend(outbox::published_of(
-            &partners,
-            &left,
-            middle + 1,
-            reached.feed_to,
-        ));
-        found.published = published;
-    }
-    found.rows = rows;
-    found
+    partners
 }
 
 /// Smallest feed position of a millisecond.

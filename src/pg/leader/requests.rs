@@ -61,7 +61,8 @@ impl Leader {
             // set along with the request is not in force yet.
             let prev = self.window.prev.as_ref();
             let unread = prev.is_some_and(|prev| {
-                !prev.sees(request.xid) || event
+                !prev.sees(request.xid)
+                    || event
                         .as_ref()
                         .is_some_and(|event| event.origin == origin && !prev.sees(event.xid))
             });
@@ -71,7 +72,11 @@ impl Leader {
                 continue;
             }
             match request.verb.as_str() {
-                "replay" if event.as_ref().is_some_and(|row| !self.admits_origin(row.origin)) => {
+                "replay"
+                    if event
+                        .as_ref()
+                        .is_some_and(|row| !self.admits_origin(row.origin)) =>
+                {
                     self.refuse_foreign(&request, event.as_ref())?;
                 }
                 "replay" => {

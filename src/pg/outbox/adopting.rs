@@ -122,8 +122,11 @@ statement!(DELIVERIES, [Vec<&str>, i32],
        left join webhook._due as w on w.event_id = d.event_id and w.endpoint_id = d.endpoint_id
       where d.event_id = any ($1)");
 
-statement!(FENCED, [Vec<&str>],
-    "select f.event_id from webhook._fenced as f where f.event_id = any ($1)");
+statement!(
+    FENCED,
+    [Vec<&str>],
+    "select f.event_id from webhook._fenced as f where f.event_id = any ($1)"
+);
 
 statement!(PUBLISHED, [Vec<&str>, Vec<&str>, i64, i64],
     "select f.event_id
@@ -454,4 +457,3 @@ pub fn advance_adoption(
         },
     )
 }
-

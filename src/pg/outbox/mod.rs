@@ -29,9 +29,9 @@ use pgrx::prelude::*;
 use sha2::{Digest, Sha256};
 
 pub use adopting::{
-    AdoptionRow, Counts, OldDelivery, Reached, admitted_origins, advance_adoption,
-    begin_adoption, fenced_of, last_adopted_pos, make_pairs, memberships, newest_published,
-    old_deliveries, old_events, published_of, resume_pairs, unfinished_adoption,
+    AdoptionRow, Counts, OldDelivery, Reached, admitted_origins, advance_adoption, begin_adoption,
+    fenced_of, last_adopted_pos, make_pairs, memberships, newest_published, old_deliveries,
+    old_events, published_of, resume_pairs, unfinished_adoption,
 };
 pub use alerts::{Alert, Lifecycle, raise_alert};
 pub use change::{Attempted, Change, Excerpt, Outcomes, hold};

@@ -86,10 +86,17 @@ statement!(
     )
 );
 
-statement!(READ_BY_ID, [Vec<&str>], concat!(
-    "select ", columns!(), "
+statement!(
+    READ_BY_ID,
+    [Vec<&str>],
+    concat!(
+        "select ",
+        columns!(),
+        "
        from webhook._event as w
-      where w.event_id = any ($1)"));
+      where w.event_id = any ($1)"
+    )
+);
 
 statement!(
     SNAPSHOT,
