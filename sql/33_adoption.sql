@@ -1,16 +1,14 @@
--- Whose events this database may send: its own, and those of the origins that it has adopted.
+-- Whose events somebody may ask for: those of this database, and of the origins that it has adopted.
 
 create view webhook._admitted_origin as
 select distinct a.origin
   from webhook._adoption a
+  -- Not before it is done: a delivery that is asked for would make the leader believe that the origin had read the
+  -- event, and the event's other deliveries would never be made.
+  join webhook._adoption_progress p on p.request_id = a.request_id
  where a.adopter = (select webhook._origin())
-   -- Old events of a skipped origin wait until everything that was still to be sent is settled.
-   and (a.mode = 'send'
-        or exists (select
-                     from webhook._adoption_progress p
-                    where p.request_id = a.request_id
-                      and p.state = 'done'));
-comment on view webhook._admitted_origin is 'Origins that this database has adopted.';
+   and p.state = 'done';
+comment on view webhook._admitted_origin is 'Origins that this database has adopted, and is done with.';
 comment on column webhook._admitted_origin.origin is 'The origin.';
 
 create view webhook._foreign_origin as

@@ -5,6 +5,7 @@
 //! HTTP runs in the threads of `wire::crew`; only this main thread touches PostgreSQL, and it holds no
 //! transaction, snapshot or lock while a request is under way.
 
+mod adopted;
 mod adopting;
 mod claiming;
 mod condition;

@@ -46,6 +46,7 @@ impl Leader {
 
     /// Takes up where the last life ended.
     pub fn recover(&mut self) -> Result<(), Trouble> {
+        let origin = self.origin;
         let (ledger, configuration, conditions, (seal_keys, admitted, pos), due) = transaction(
             self.owner,
             true,
@@ -62,7 +63,7 @@ impl Leader {
                     outbox::conditions(),
                     (
                         outbox::seal_keys(),
-                        outbox::admitted_origins(),
+                        outbox::admitted_origins(origin),
                         outbox::last_adopted_pos(),
                     ),
                     outbox::due_endpoints(),

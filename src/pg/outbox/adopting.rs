@@ -66,10 +66,15 @@ pub struct Counts {
     pub tampered: usize,
 }
 
+// What is skipped is settled before anything of the origin may be sent.
 statement!(
     ADMITTED,
-    [],
-    "select a.origin from webhook._admitted_origin as a"
+    [i64],
+    "select a.origin
+       from webhook._adoption as a
+       left join webhook._adoption_progress as p on p.request_id = a.request_id
+      where a.adopter = $1
+        and (a.mode = 'send' or p.state = 'done')"
 );
 
 statement!(
@@ -207,8 +212,8 @@ statement!(ADVANCE, [i64, &str, i64, Vec<i64>, bool],
      returning p.made, p.resumed, p.skipped, p.tampered");
 
 /// Origins whose events may be sent beside the own ones.
-pub fn admitted_origins() -> HashSet<i64> {
-    select(&ADMITTED, &[], |rows| {
+pub fn admitted_origins(own: i64) -> HashSet<i64> {
+    select(&ADMITTED, &[own.into()], |rows| {
         rows.filter_map(|row| row.get::<i64>(1).ok().flatten())
             .collect()
     })
