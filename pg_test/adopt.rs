@@ -158,6 +158,37 @@ fn late_reader(session: &mut Outbox) -> String {
 }
 
 #[test]
+fn what_was_in_the_memory_of_the_original_is_sent_and_what_its_endpoint_is_too_new_for_is_not() {
+    let receiver = Receiver::http();
+    let (mut cluster, (endpoint, newer, events)) = copied(&receiver, |shop, receiver| {
+        let (endpoint, events) = one_endpoint(shop, receiver);
+        let newer = shop.endpoint("a", &receiver.url("/newer"));
+        // Read by the original just before the copy was made, and without a row yet.
+        shop.run(
+            "insert into webhook._feed
+             select webhook._pos_bound(clock_timestamp()) + row_number() over (), now(), false, partner_id, event_id, type
+               from webhook._event
+              where partner_id = 'a'",
+        );
+        (endpoint, newer, events)
+    });
+    cluster.reload(&[("webhook.enabled", "on")]);
+    let mut copy = Outbox::join(&cluster, "copy");
+    let verb = adoption(&mut copy, "send");
+    copy.run(&verb);
+    for event in &events {
+        copy.wait_for_state(event, &endpoint, "delivered");
+    }
+    copy.wait_until("(select min(state) = 'done' from webhook.adoptions)");
+    assert!(copy.is("made = 3 and published = 0 from webhook.adoptions"));
+    let next = copy.emit("order.paid", "a", "{}");
+    copy.wait_for_state(&next, &newer, "delivered");
+    sleep(POLLS);
+    assert_eq!(receiver.requests_for("/a").len(), 4);
+    assert_eq!(ids(&receiver, "/newer"), [next]);
+}
+
+#[test]
 fn a_closed_endpoint_stays_closed_and_gets_nothing() {
     let receiver = Receiver::http();
     let (mut cluster, (closed, events)) = copied(&receiver, |shop, receiver| {
