@@ -77,7 +77,7 @@ comment on function webhook._endpoint_facts(webhook._endpoint) is 'What the audi
 
 create function webhook._ask(
   verb text,                           -- what the leader is to do
-  object_kind text,                    -- what it is asked for: event, delivery, partner, event_type, endpoint or all
+  object_kind text,                    -- what it is asked for: event, delivery, partner, event_type, endpoint, origin or all
   object_id text,                      -- which one; null = several
   partner_id text default null,        -- tenant concerned
   event_id text default null,          -- the event, where there is one

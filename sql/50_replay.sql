@@ -36,11 +36,12 @@ begin
       message = format('event "%s" is expunged', event_id),
       detail = 'Its payload was removed; what was sent cannot be sent again.';
   end if;
-  if event.origin <> webhook._origin() then
+  if not webhook._admits(event.origin) then
     raise exception using
       errcode = 'object_not_in_prerequisite_state',
       message = format('event "%s" is fenced', event_id),
-      detail = 'It was emitted in another database, of which this one is a copy.';
+      detail = 'It was emitted in another database, of which this one is a copy.',
+      hint = 'The function adopt takes over the events of another database.';
   end if;
   if event.fenced is not null then
     raise exception using

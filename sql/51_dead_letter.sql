@@ -257,7 +257,7 @@ begin
   end if;
   -- The new event takes over the envelope: not one that was changed behind the extension's back.
   select case
-           when event.origin <> webhook._origin() then 'It was emitted in another database, of which this one is a copy.'
+           when not webhook._admits(event.origin) then 'It was emitted in another database, of which this one is a copy.'
            else (select f.reason from webhook._fenced f where f.event_id = event.event_id)
          end
     into fence;

@@ -34,6 +34,8 @@ as $$
     ('read operate', 'pauses'),
     ('read operate', 'stat_queue'),
     ('read operate', 'stat_worker'),
+    ('read operate', 'stat_fenced'),
+    ('read operate', 'adoptions'),
     ('read operate', 'seal_keys'),
     ('read operate', 'status'),
     ('operate', 'create_endpoint'),

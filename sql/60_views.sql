@@ -63,7 +63,8 @@ select e.event_id,
        (select p.published_at from webhook._publication(e.partner_id, e.event_id) as p) as published_at,
        octet_length(e.body) as data_bytes,
        case
-         when e.origin <> (select webhook._origin()) then 'origin'
+         when e.origin <> (select webhook._origin())
+              and not exists (select from webhook._admitted_origin a where a.origin = e.origin) then 'origin'
          when exists (select from webhook._fenced f where f.event_id = e.event_id) then 'seal'
        end as fenced
   from webhook._event e;
@@ -87,7 +88,7 @@ comment on column webhook.events.emitted_at is 'When the event was emitted.';
 comment on column webhook.events.published_at is 'When the leader read the event, after its transaction had committed; null = not yet. Costs a short walk of the partner''s feed for each row.';
 comment on column webhook.events.data_bytes is 'Size of the payload; null once it is expunged.';
 comment on column webhook.events.fenced is
-  'Why the event is never sent: origin = it came with a copy of another database, seal = its row was changed after the emit; null = it is not fenced.';
+  'Why the event is never sent: origin = it came with a copy of another database and was not adopted, seal = its row was changed after the emit; null = it is not fenced.';
 
 create view webhook.deliveries as
 select webhook._delivery_id(d.event_id, d.endpoint_id) as delivery_id,
@@ -301,7 +302,7 @@ select r.request_id,
   from webhook._request r;
 comment on view webhook.requests is 'What was asked of the leader, and what came of it. Fast by request_id, which sorts by time.';
 comment on column webhook.requests.request_id is 'Id of the request.';
-comment on column webhook.requests.verb is 'What is asked: replay, retry, skip, close, pause, resume or verify_endpoint.';
+comment on column webhook.requests.verb is 'What is asked: replay, retry, skip, close, pause, resume, verify_endpoint or adopt.';
 comment on column webhook.requests.event_id is 'The event concerned; null when there are several, or none.';
 comment on column webhook.requests.endpoint_id is 'The endpoint concerned; null = several, and of a replay every delivery of the event.';
 comment on column webhook.requests.state is 'pending, done or refused.';
@@ -311,5 +312,5 @@ comment on column webhook.requests.requested_by is 'Session user who asked.';
 comment on column webhook.requests.requested_at is 'When it was asked.';
 comment on column webhook.requests.finished_at is 'When the leader carried it out or refused it, and from when on a pause holds; null = not yet.';
 comment on column webhook.requests.scope is 'Of a pause or its end: all, partner, event_type or endpoint.';
-comment on column webhook.requests.target is 'The partner, event type or endpoint; null for all.';
+comment on column webhook.requests.target is 'The partner, event type or endpoint, of an adoption the origin; null for all.';
 comment on column webhook.requests.reason is 'Why, in the user''s words.';

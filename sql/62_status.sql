@@ -136,7 +136,18 @@ select u.events as unread_events,
        q.next_due_at,
        (select count(*) from webhook._request r where r.state = 'pending') as pending_requests,
        (select count(*) from webhook._fenced) as fenced,
-       (select count(distinct k.origin) from webhook._seal_key k where k.origin <> (select webhook._origin())) as other_origins
+       (select count(*) from webhook._foreign_origin) as other_origins,
+       -- No index finds them, and without a copy nobody pays for it.
+       case when exists (select from webhook._foreign_origin)
+         then (select count(*) from webhook._event e where e.origin in (select o.origin from webhook._foreign_origin o))
+         else 0
+       end as foreign_events,
+       (select count(*) from webhook._endpoint p where p.origin <> (select webhook._origin())) as inert_endpoints,
+       (select count(*)
+          from webhook._adoption a
+          left join webhook._adoption_progress p on p.request_id = a.request_id
+         where a.adopter = (select webhook._origin())
+           and p.state is distinct from 'done') as running_adoptions
   from webhook._worker() as w
  cross join webhook._unread() as u
  cross join (select count(*) filter (where v.state = 'pending') as pending,
@@ -150,7 +161,7 @@ select u.events as unread_events,
                     min(s.next_attempt_at) filter (where s.hold = 0) as next_due_at
                from webhook._due s) as q;
 comment on view webhook.stat_queue is
-  'What waits, one row. Cost grows with the events not read, the deliveries that are not delivered, and the rows that are due; not with the history.';
+  'What waits, one row. Cost grows with the events not read, the deliveries that are not delivered, and the rows that are due; not with the history, unless there is an origin that nobody adopted.';
 comment on column webhook.stat_queue.unread_events is 'Events committed and not read by the leader yet.';
 comment on column webhook.stat_queue.oldest_unread_at is 'When the oldest of them was emitted.';
 comment on column webhook.stat_queue.oldest_unread_age is 'How long ago that was: the age of the outbox.';
@@ -166,7 +177,10 @@ comment on column webhook.stat_queue.next_due_at is 'When the next pair is due, 
 comment on column webhook.stat_queue.pending_requests is 'Requests that the leader has not carried out.';
 comment on column webhook.stat_queue.fenced is 'Events that the leader refused to send because their row was changed after the emit.';
 comment on column webhook.stat_queue.other_origins is
-  'Other databases whose events came here by a copy, or earlier values of webhook.node_name; their events are never sent.';
+  'Other databases whose events came here by a copy, or earlier values of webhook.node_name, that were not adopted; their events are never sent.';
+comment on column webhook.stat_queue.foreign_events is 'Events of those origins.';
+comment on column webhook.stat_queue.inert_endpoints is 'Endpoints of other origins: nothing is sent to them. What is fenced by origin and reason: stat_fenced.';
+comment on column webhook.stat_queue.running_adoptions is 'Adoptions that the leader has not finished.';
 
 create function webhook.status()
 returns table (
@@ -180,6 +194,7 @@ returns table (
   retrying bigint,             -- deliveries that will be tried again
   dead bigint,                 -- deliveries that wait for a decision
   fenced bigint,               -- events refused because their row was changed
+  foreign_events bigint,       -- events of other databases, of which this one is a copy
   last_error text,             -- last error of the leader itself
   advice text                  -- what to do
 )
@@ -196,6 +211,7 @@ as $$
          q.retrying,
          q.dead,
          q.fenced,
+         q.foreign_events,
          w.last_error,
          coalesce(nullif(concat_ws(' ',
            w.hint,
@@ -210,8 +226,10 @@ as $$
            case when q.fenced > 0
              then 'Rows of webhook._event were changed after the emit and are not sent: see webhook.events where fenced = ''seal'' and find out who did it.' end,
            'Not the extension''s own, and able to stop it: ' || array_to_string(webhook._foreign_code(), ', ') || '.',
+           case when q.running_adoptions > 0
+             then 'An origin is being adopted: see webhook.adoptions.' end,
            case when q.other_origins > 0
-             then 'This database holds events of another one; they are never sent from here.' end),
+             then 'This database is a copy of another one, whose events and endpoints do nothing here: see webhook.stat_fenced. If it takes the other one''s place, use webhook.adopt; never while the other one still sends.' end),
            ''), 'Nothing to do.')
     from webhook.stat_worker w
    cross join webhook.stat_queue q

@@ -35,6 +35,7 @@ $$;
 grant usage on schema webhook to pg_monitor;
 grant select on webhook.stat_queue to pg_monitor;
 grant select on webhook.stat_worker to pg_monitor;
+grant select on webhook.stat_fenced to pg_monitor;
 grant select on webhook.stat_endpoint to pg_monitor;
 grant select on webhook.endpoint_health to pg_monitor;
 grant select on webhook.alerts to pg_monitor;

@@ -29,7 +29,7 @@ begin
      where c.relnamespace = 'webhook'::regnamespace
        and c.relkind = 'v'
        -- Read by functions of the owner, for which it must hold all rows whoever calls them.
-       and c.relname <> '_effective_endpoint'
+       and c.relname not in ('_effective_endpoint', '_admitted_origin', '_foreign_origin')
   loop
     execute format('alter view %s owner to webhook_views', target.name);
   end loop;
@@ -50,6 +50,10 @@ begin
   end loop;
 end
 $$;
+
+-- These two tell origins and nothing else; verbs of the owner read them as well.
+grant select on webhook._admitted_origin to webhook_views;
+grant select on webhook._foreign_origin to webhook_views;
 
 -- Monitoring sees all partners in the views that 90_privileges.sql gives it.
 grant execute on function webhook._sees_all() to pg_monitor;

@@ -22,6 +22,10 @@ select pg_catalog.pg_extension_config_dump('webhook._pause', '');
 select pg_catalog.pg_extension_config_dump('webhook._access', '');
 select pg_catalog.pg_extension_config_dump('webhook._alert', '');
 select pg_catalog.pg_extension_config_dump('webhook._audit', '');
+-- Evidence, and where endpoints come from. A copy trusts none of it: each row names the database that adopted.
+select pg_catalog.pg_extension_config_dump('webhook._adoption', '');
+select pg_catalog.pg_extension_config_dump('webhook._adopted_endpoint', '');
+select pg_catalog.pg_extension_config_dump('webhook._adoption_progress', '');
 -- The row that CREATE EXTENSION made before the restore has a random id of its own.
 select pg_catalog.pg_extension_config_dump('webhook._seal_key', '');
 

@@ -42,7 +42,8 @@ select p.proname, p.proconfig
 -- Views belong to a role that can do nothing; it reads no secret, no seal, no payload beyond its length.
 select rolcanlogin, rolsuper, rolbypassrls, rolinherit from pg_roles where rolname = 'webhook_views';
 select c.relname from pg_class c where c.relnamespace = 'webhook'::regnamespace and c.relkind = 'v' and c.relowner <> 'webhook_views'::regrole;
--- None of them reads a view that policies do not bind: _seen_endpoint is for them, _effective_endpoint for the verbs.
+-- None of them reads a view that policies do not bind: _seen_endpoint is for them, _effective_endpoint for the verbs. But for
+-- the two that tell which databases' events are here, and nothing of anybody's.
 select distinct v.relname, other.relname
   from pg_class v
   join pg_rewrite r on r.ev_class = v.oid

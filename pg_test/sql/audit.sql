@@ -51,6 +51,8 @@ select endpoint_id as hook from webhook.create_endpoint('regress.audit', 'https:
 select webhook.emit('order.paid', 'regress.audit', '{"card": "confidential"}') as event \gset
 insert into webhook._delivery (endpoint_id, event_id, state, attempt_count, series_start, revision) values (:hook, :'event', 'dead', 1, 0, 1);
 select webhook._delivery_id(:'event', :hook) as dead \gset
+-- An origin that could be adopted.
+insert into webhook._seal_key (key_id, origin, key) values (1, 4711, '\x00');
 delete from webhook._audit;
 create role regress_webhook_granted;
 set local application_name = 'the regress test';
@@ -97,6 +99,7 @@ select sum(pg_temp.act(statement)), count(*)
     ($$select webhook.grant_access('regress_webhook_granted', 'emit', 'regress.audit', '{order.*}')$$),
     ($$select webhook.revoke_access('regress_webhook_granted', 'emit', 'regress.audit')$$),
     (format($$select webhook.read_payload('%s', 'look')$$, :'event')),
+    ($$select webhook.adopt(4711, 'skip', 'moved')$$),
     ($$select webhook.offboard('regress.audit', 'over')$$)) as v (statement);
 
 -- Verbs that this script did not try, or that left no entry.

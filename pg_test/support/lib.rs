@@ -7,6 +7,7 @@
 pub mod arrivals;
 pub mod cluster;
 pub mod control;
+pub mod copying;
 pub mod dice;
 pub mod dns;
 pub mod explanation;

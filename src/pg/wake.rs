@@ -257,7 +257,13 @@ pub fn claim_slot(database: pg_sys::Oid) -> Option<&'static Slot> {
             .database
             .compare_exchange(0, oid, Ordering::AcqRel, Ordering::Acquire)
         {
-            Ok(_) => true,
+            Ok(_) => {
+                // A worker that found its database dropped may have left its mark: whoever wakes would set
+                // the latch of a process that is gone, and the launcher would never hear of it.
+                slot.leave();
+                slot.set_activity(Activity::Stopped);
+                true
+            }
             // Another session may have claimed this very slot for the same database meanwhile.
             Err(taken) => taken == oid,
         }

@@ -46,12 +46,12 @@ impl Leader {
             self.write()?;
         }
         self.last_claim = now;
-        let origin = self.origin;
         let (n, batch, incarnation) = (self.last_n + 1, self.last_batch + 1, self.incarnation);
         let later = now + PUT_OFF;
         let memory = &self.memory;
         let suspected = self.suspect.is_some();
         let known = &self.seal_keys;
+        let origins = self.sending_origins();
         let (claimed, put_off, events, next, seal_keys) = transaction(
             self.owner,
             true,
@@ -76,11 +76,11 @@ impl Leader {
                 let events = if ids.is_empty() {
                     Vec::new()
                 } else {
-                    outbox::events_by_id(origin, &ids)
+                    outbox::events_by_id(&ids)
                 };
                 let next = outbox::next_due(&drained);
                 let needed = events.iter().map(|row| row.seal_key);
-                let seal_keys = outbox::seal_keys(origin, needed, known);
+                let seal_keys = outbox::seal_keys(&origins, needed, known);
                 let pairs: Vec<_> = claimed
                     .iter()
                     .map(|row| (row.pair, row.attempt_count + 1))
@@ -256,7 +256,9 @@ impl Leader {
             batch.left += 1;
         }
         let event = events.get(&row.pair.event);
-        if event.is_some_and(|event| !event.expunged && !self.sealed(event)) {
+        if event
+            .is_some_and(|event| !event.expunged && !self.is_foreign(event) && !self.sealed(event))
+        {
             self.outcomes.fenced.push(row.pair.event.to_string());
             self.slot.fenced.fetch_add(1, Ordering::Relaxed);
             self.tell_fenced(row.pair.event);
@@ -304,6 +306,10 @@ impl Leader {
         let event = event?;
         let endpoint = self.configuration.endpoint(row.pair.endpoint)?;
         let dead = |why| Some(Refusal::Dead(why, None));
+        // Until its origin is adopted, or for good.
+        if self.is_foreign(event) {
+            return Some(Refusal::Held(hold::ORIGIN));
+        }
         if event.expunged {
             return dead("the payload was expunged");
         }

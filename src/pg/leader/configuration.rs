@@ -371,6 +371,15 @@ impl Configuration {
             .collect()
     }
 
+    /// Whether an open endpoint subscribes to an event of its partner, however old either is.
+    pub fn wants(&self, event: &Event, id: EndpointId) -> bool {
+        self.endpoints.get(&id).is_some_and(|endpoint| {
+            endpoint.partner_id == event.partner_id
+                && endpoint.standing != Standing::Closed
+                && wants(id, endpoint, event)
+        })
+    }
+
     /// Whether a request may name this pair: same partner, open, same test mode.
     pub fn admits(&self, event: &Event, id: EndpointId) -> bool {
         self.endpoints.get(&id).is_some_and(|endpoint| {

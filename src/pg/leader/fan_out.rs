@@ -123,7 +123,7 @@ impl Leader {
     /// First feed position of a batch: after all earlier ones, and not before the time of its newest
     /// event, so that an event is found by walking the feed from its own time even after the clock was
     /// set back. An event from far ahead cannot drag the feed with it.
-    fn next_position(&self, rows: &[&Row]) -> i64 {
+    pub fn next_position(&self, rows: &[&Row]) -> i64 {
         let now = u64::try_from(now_micros() / 1000).unwrap_or(0);
         let newest = rows
             .iter()
@@ -158,7 +158,7 @@ impl Leader {
         };
         let bytes_match =
             row.expunged || <[u8; 32]>::from(Sha256::digest(row.event.data.as_bytes())) == digest;
-        bytes_match && envelope::seal(key, &row.event, self.origin, &digest).as_slice() == row.seal
+        bytes_match && envelope::seal(key, &row.event, row.origin, &digest).as_slice() == row.seal
     }
 
     /// Makes the pairs of an event: they wait in memory, or in the due table where they cannot be

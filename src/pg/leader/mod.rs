@@ -5,6 +5,8 @@
 //! HTTP runs in the threads of `wire::crew`; only this main thread touches PostgreSQL, and it holds no
 //! transaction, snapshot or lock while a request is under way.
 
+mod adopted;
+mod adopting;
 mod aside;
 mod challenging;
 mod claiming;
@@ -40,6 +42,7 @@ use std::time::{Duration, Instant};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
+use self::adopting::Adoptions;
 use self::aside::Aside;
 use self::condition::Conditions;
 use self::configuration::Configuration;
@@ -208,6 +211,8 @@ struct Leader {
     settling: HashSet<i64>,
     /// Claims made of each endpoint that has two classes due.
     shared_claims: HashMap<EndpointId, u32>,
+    /// Origins taken over from databases that this one is a copy of.
+    adoptions: Adoptions,
     /// Somebody committed something.
     look_soon: bool,
     upkeep: upkeep::Upkeep,
@@ -279,6 +284,7 @@ impl Leader {
             requests_waiting: false,
             settling: HashSet::new(),
             shared_claims: HashMap::new(),
+            adoptions: Adoptions::unknown(),
             look_soon: true,
             upkeep: upkeep::Upkeep::new(),
             settings,
@@ -325,12 +331,13 @@ impl Leader {
 
     /// Everything that reads or writes tables; the first trouble ends the round.
     fn use_database(&mut self) -> Result<(), End> {
-        let steps: [Step; 9] = [
+        let steps: [Step; 10] = [
             Leader::write_if_due,
             Leader::look,
             Leader::carry_out_requests,
             Leader::cancel_queues,
             Leader::carry_on_control,
+            Leader::adopt,
             Leader::claim,
             Leader::unlock_keys,
             Leader::prove,
@@ -338,7 +345,7 @@ impl Leader {
         ];
         for (number, step) in steps.iter().enumerate() {
             // Switched off, results are still written and the house is kept, but nothing is read.
-            if !self.settings.enabled && (1..=7).contains(&number) {
+            if !self.settings.enabled && (1..=8).contains(&number) {
                 continue;
             }
             if let Err(trouble) = step(self) {

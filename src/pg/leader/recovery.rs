@@ -54,26 +54,30 @@ impl Leader {
 
     /// Takes up where the last life ended.
     pub fn recover(&mut self) -> Result<(), Trouble> {
+        let origin = self.origin;
         let recent = now_micros() - 60_000_000;
-        let (ledger, configuration, conditions, due, (tries, warned)) = transaction(
-            self.owner,
-            true,
-            c"webhook leader: reading its position",
-            || {
-                (
-                    outbox::ledger(),
+        let (ledger, configuration, conditions, (admitted, pos), due, (tries, warned)) =
+            transaction(
+                self.owner,
+                true,
+                c"webhook leader: reading its position",
+                || {
                     (
-                        outbox::changed_event_types(None),
-                        outbox::changed_policies(None),
-                        outbox::changed_pauses(None),
-                        outbox::changed_endpoints(None),
-                    ),
-                    outbox::conditions(),
-                    outbox::due_endpoints(),
-                    (outbox::tries(recent), outbox::warned_of_expiry()),
-                )
-            },
-        )?;
+                        outbox::ledger(),
+                        (
+                            outbox::changed_event_types(None),
+                            outbox::changed_policies(None),
+                            outbox::changed_pauses(None),
+                            outbox::changed_endpoints(None),
+                        ),
+                        outbox::conditions(),
+                        (outbox::admitted_origins(origin), outbox::last_adopted_pos()),
+                        outbox::due_endpoints(),
+                        (outbox::tries(recent), outbox::warned_of_expiry()),
+                    )
+                },
+            )?;
+        self.adoptions.admit(admitted);
         let latest = self.clock.now() + FARTHEST;
         let (types, policies, pauses, endpoints) = configuration;
         self.configuration.apply_types(types);
@@ -89,6 +93,7 @@ impl Leader {
             self.note_due((next.endpoint, next.class), next.at.min(latest));
         }
         self.place(&ledger);
+        self.last_pos = self.last_pos.max(pos);
         let orderly = ledger
             .last()
             .is_some_and(|row| row.kind == "close" && row.batch == ORDERLY);
@@ -192,7 +197,7 @@ impl Leader {
                 || {
                     let stretch =
                         outbox::read_window(origin, (prev, cur), &after, &batch.whose, CHUNK);
-                    let seal_keys = outbox::seal_keys(origin, stretch.seal_keys(), known);
+                    let seal_keys = outbox::seal_keys(&[origin], stretch.seal_keys(), known);
                     (stretch, seal_keys)
                 },
             )?;

@@ -49,7 +49,7 @@ impl Leader {
                         let (pairs, event) = match request.event {
                             Some(id) => (
                                 outbox::pairs_of_event(id),
-                                outbox::events_by_id(origin, &[id]).into_iter().next(),
+                                outbox::events_by_id(&[id]).into_iter().next(),
                             ),
                             None => (Vec::new(), None),
                         };
@@ -78,7 +78,7 @@ impl Leader {
             // The end of the stream's window comes back to it.
             let unread = event.as_ref().is_some_and(|event| {
                 let (read, _) = self.read_up_to(&event.event.partner_id);
-                read.is_some_and(|read| !read.sees(event.xid))
+                event.origin == origin && read.is_some_and(|read| !read.sees(event.xid))
             });
             if unread {
                 let behind = self
@@ -90,6 +90,13 @@ impl Leader {
                 continue;
             }
             match request.verb.as_str() {
+                "replay"
+                    if event
+                        .as_ref()
+                        .is_some_and(|row| !self.admits_origin(row.origin)) =>
+                {
+                    self.refuse_foreign(&request, event.as_ref())?;
+                }
                 "replay" => {
                     let plan = self.plan(&request, &pairs, event.as_ref());
                     self.carry_out(&plan)?;
@@ -98,6 +105,8 @@ impl Leader {
                 "skip" | "close" => self.settle_pairs(&request)?,
                 "pause" | "resume" => self.confirm(&request)?,
                 "verify_endpoint" => self.ask_challenge(&request)?,
+                // Finished by the step that carries it on.
+                "adopt" => self.note_adoption()?,
                 _ => {
                     let why = "this version of the library cannot carry out the request";
                     self.finish_request(request.id, "refused", 0, why)?;
@@ -106,6 +115,20 @@ impl Leader {
         }
         self.requests_waiting = again;
         Ok(())
+    }
+
+    /// An event whose origin is not admitted, although the verb found it to be: adopted elsewhere by now, or
+    /// changed behind the extension's back.
+    fn refuse_foreign(&mut self, request: &Request, event: Option<&Row>) -> Result<(), Trouble> {
+        let why = match event {
+            Some(row) if !self.sealed(row) => {
+                self.outcomes.fenced.push(row.event.id.to_string());
+                self.tell_fenced(row.event.id);
+                "the event is fenced: its row does not match its seal"
+            }
+            _ => "the event is of another database, which is not adopted",
+        };
+        self.finish_request(request.id, "refused", 0, why)
     }
 
     fn plan(&self, request: &Request, pairs: &[Pair], event: Option<&Row>) -> Plan {

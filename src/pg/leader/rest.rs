@@ -85,6 +85,7 @@ impl Leader {
             || self.asides_to_read()
             || !self.to_cancel.is_empty()
             || self.control_left()
+            || self.adoption_left()
             || (self.requests_waiting && self.window.cur.is_none() && room)
             || (self.claimable(now).next().is_some() && self.may_claim());
         if work {

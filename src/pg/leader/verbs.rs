@@ -148,7 +148,7 @@ impl Leader {
         Ok(())
     }
 
-    fn settle_in_memory(&mut self, pair: Pair, state: &'static str, reason: &str) {
+    pub fn settle_in_memory(&mut self, pair: Pair, state: &'static str, reason: &str) {
         let settled = Settled {
             state,
             reason: reason.to_owned(),

@@ -328,7 +328,7 @@ impl ReadEvents {
         known: &SealKeys,
     ) -> ReadEvents {
         let stretch = outbox::read_window(origin, window, after, whose, amount);
-        let seal_keys = outbox::seal_keys(origin, stretch.seal_keys(), known);
+        let seal_keys = outbox::seal_keys(&[origin], stretch.seal_keys(), known);
         ReadEvents { stretch, seal_keys }
     }
 }

@@ -248,14 +248,16 @@ pub fn due_endpoints() -> Vec<NextDue> {
 }
 
 pub fn read_next(rows: pgrx::spi::SpiTupleTable<'_>) -> Vec<NextDue> {
-    rows.filter_map(|row| {
-        Some(NextDue {
-            endpoint: EndpointId(row.get::<i64>(1).ok().flatten()?),
-            class: row.get::<i16>(2).ok().flatten()?,
-            at: unix_micros(row.get::<TimestampWithTimeZone>(3).ok().flatten()?),
-        })
+    rows.filter_map(|row| read_next_row(&row)).collect()
+}
+
+/// A row of (endpoint, class, time).
+pub fn read_next_row(row: &pgrx::spi::SpiHeapTupleData<'_>) -> Option<NextDue> {
+    Some(NextDue {
+        endpoint: EndpointId(row.get::<i64>(1).ok().flatten()?),
+        class: row.get::<i16>(2).ok().flatten()?,
+        at: unix_micros(row.get::<TimestampWithTimeZone>(3).ok().flatten()?),
     })
-    .collect()
 }
 
 /// A row of the due table, looked up by its pair.

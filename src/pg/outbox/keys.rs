@@ -84,9 +84,9 @@ pub fn signing_keys(endpoints: Vec<i64>) -> HashMap<i64, Vec<KeyRow>> {
     })
 }
 
-/// Those of the `needed` keys that are not known yet. An error when one of this origin exists and cannot be
+/// Those of the `needed` keys that are not known yet. An error when one of these origins exists and cannot be
 /// decrypted; it passes, because the file may be mended.
-pub fn seal_keys(origin: i64, needed: impl Iterator<Item = i64>, known: &SealKeys) -> SealKeys {
+pub fn seal_keys(origins: &[i64], needed: impl Iterator<Item = i64>, known: &SealKeys) -> SealKeys {
     let mut missing: Vec<i64> = needed.filter(|id| !known.contains_key(id)).collect();
     missing.sort_unstable();
     missing.dedup();
@@ -111,7 +111,7 @@ pub fn seal_keys(origin: i64, needed: impl Iterator<Item = i64>, known: &SealKey
                 Ok(key) => {
                     keys.insert(key_id, key);
                 }
-                Err(unopened) if of == origin && !unopened.lasting => Raise::new(
+                Err(unopened) if origins.contains(&of) && !unopened.lasting => Raise::new(
                     PgSqlErrorCode::ERRCODE_IO_ERROR,
                     format!("could not decrypt seal key {key_id}: {}", unopened.why),
                 )

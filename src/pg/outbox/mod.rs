@@ -5,6 +5,7 @@
 //! search_path and no user's rights can change what it means.
 
 mod access;
+mod adopting;
 mod alerts;
 mod change;
 mod columns;
@@ -35,6 +36,11 @@ pub use access::{
     Right, access_table, checked_reason, cluster, endpoints_of, invalidate_access, log_reading,
     payload, rights, role_name,
 };
+pub use adopting::{
+    AdoptionRow, Counts, OldDelivery, Reached, admitted_origins, advance_adoption, begin_adoption,
+    fenced_of, last_adopted_pos, make_pairs, memberships, newest_published, old_deliveries,
+    old_events, published_of, resume_pairs, unfinished_adoption,
+};
 pub use alerts::{Alert, Lifecycle, raise_alert};
 pub use change::{Attempted, Change, Excerpt, Outcomes, hold};
 pub use conditions::{ConditionRow, conditions};
@@ -58,7 +64,9 @@ pub use requests::{
 };
 pub use results::{open_claim, record};
 pub use upkeep::{Position, add_partition, highest_incarnation, ledger, start_life, trim_ledger};
-pub use window::{Opening, join_stream, known_pairs, open_batch, set_stream_aside, snapshot};
+pub use window::{
+    Opening, fence, join_stream, known_pairs, open_batch, publish, set_stream_aside, snapshot,
+};
 
 use super::settings;
 

@@ -17,6 +17,8 @@ use crate::rules::snapshot::Snapshot;
 
 /// An event as it stands in its table, with what is needed to check its seal.
 pub struct Row {
+    /// Database that wrote it.
+    pub origin: i64,
     pub xid: u64,
     pub event: Event,
     /// The payload is gone: the event is not sent.
@@ -77,9 +79,11 @@ macro_rules! columns {
     () => {
         "w.xid::text as xid_text, w.event_id, w.partner_id, w.type, w.source, w.occurred_at, w.subject_type,
          w.subject_id, w.subject_version, w.scope, w.schema_version, w.correlation_id, w.causation,
-         w.traceparent, w.test, w.body, w.seal_key, w.seal, w.body_sha256"
+         w.traceparent, w.test, w.body, w.seal_key, w.seal, w.body_sha256, w.origin"
     };
 }
+
+pub(super) use columns;
 
 /// Bounds a batch by rows and by bytes: bodies beyond the bound are not even fetched.
 macro_rules! bounded {
@@ -113,7 +117,7 @@ macro_rules! chosen {
                             pg_catalog.count(*) filter (where e.wanted) over () > $10 or pg_catalog.sum(e.bytes) over () >= $7 as cut
                        from (select e.xid, e.event_id, e.partner_id, e.type, e.source, e.occurred_at, e.subject_type,
                                     e.subject_id, e.subject_version, e.scope, e.schema_version, e.correlation_id,
-                                    e.causation, e.traceparent, e.test, e.seal_key, e.seal, e.body_sha256, v.wanted,
+                                    e.causation, e.traceparent, e.test, e.seal_key, e.seal, e.body_sha256, e.origin, v.wanted,
                                     case when v.wanted then e.body end as body,
                                     case when v.wanted then coalesce(pg_catalog.octet_length(e.body), 0) else 0 end as bytes
                                from (select * from webhook._event as e
@@ -208,11 +212,17 @@ statement!(
     )
 );
 
-statement!(READ_BY_ID, [i64, Vec<&str>], concat!(
-    "select ", columns!(), "
+statement!(
+    READ_BY_ID,
+    [Vec<&str>],
+    concat!(
+        "select ",
+        columns!(),
+        "
        from webhook._event as w
-      where w.event_id = any ($2)
-        and w.origin = $1"));
+      where w.event_id = any ($1)"
+    )
+);
 
 /// The next events of a window, visible in `cur` and not in `prev`, behind the keyset `after`, in order.
 pub fn read_window(
@@ -287,9 +297,7 @@ fn read_some(
     if whose.partners.is_empty() && !whose.only {
         let mut arguments = arguments(after);
         arguments.extend([amount.events.into(), amount.bytes.into()]);
-        let rows: Vec<Seen> = select(statements[0], &arguments, |rows| {
-            rows.filter_map(|row| see(&row)).collect()
-        });
+        let rows: Vec<Seen> = select(statements[0], &arguments, read_places);
         return Stretch {
             to: rows.last().map(|seen| seen.place.clone()),
             more: rows.len() >= usize::try_from(amount.events).unwrap_or(0)
@@ -337,9 +345,9 @@ fn read_some(
         for row in rows {
             let Some(seen) = see(&row) else { continue };
             stretch.to = Some(seen.place.clone());
-            stretch.more = row.get::<bool>(21).ok().flatten().unwrap_or(false)
-                || row.get::<i64>(22).ok().flatten().unwrap_or(0) >= i64::from(scan);
-            if row.get::<bool>(20).ok().flatten().unwrap_or(false) {
+            stretch.more = row.get::<bool>(22).ok().flatten().unwrap_or(false)
+                || row.get::<i64>(23).ok().flatten().unwrap_or(0) >= i64::from(scan);
+            if row.get::<bool>(21).ok().flatten().unwrap_or(false) {
                 stretch.rows.push(seen);
             }
         }
@@ -357,11 +365,16 @@ fn see(row: &SpiHeapTupleData<'_>) -> Option<Seen> {
     })
 }
 
-/// Events by their ids, in no order; those of another origin are left out.
-pub fn events_by_id(origin: i64, ids: &[EventId]) -> Vec<Row> {
+/// The rows of a statement that selects the columns of an event.
+pub fn read_places(rows: pgrx::spi::SpiTupleTable<'_>) -> Vec<Seen> {
+    rows.filter_map(|row| see(&row)).collect()
+}
+
+/// Events by their ids, in no order, whatever their origin.
+pub fn events_by_id(ids: &[EventId]) -> Vec<Row> {
     let ids: Vec<String> = ids.iter().map(EventId::to_string).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    select(&READ_BY_ID, &[origin.into(), ids.into()], |rows| {
+    select(&READ_BY_ID, &[ids.into()], |rows| {
         rows.filter_map(|row| read(&row)).collect()
     })
 }
@@ -371,6 +384,7 @@ fn read(row: &SpiHeapTupleData<'_>) -> Option<Row> {
     let text = |index: usize| row.get::<String>(index).ok().flatten();
     let body = text(16);
     Some(Row {
+        origin: row.get::<i64>(20).ok().flatten()?,
         xid: text(1)?.parse().ok()?,
         expunged: body.is_none(),
         event: Event {

@@ -79,11 +79,11 @@ pub struct Opening<'a> {
     pub whose: &'a Whose,
 }
 
-/// Writes the feed rows and the ledger row of a batch, and those events that are fenced.
-pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[String]) {
+/// Gives events their places in the feed, from `first` on.
+pub fn publish(first: i64, now: i64, published: &[&Event]) {
     if !published.is_empty() {
         let ids: Vec<String> = published.iter().map(|event| event.id.to_string()).collect();
-        let positions: Vec<i64> = (opening.pos..).take(published.len()).collect();
+        let positions: Vec<i64> = (first..).take(published.len()).collect();
         let partners: Vec<&str> = published
             .iter()
             .map(|event| event.partner_id.as_str())
@@ -94,7 +94,7 @@ pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[String]
         run(
             &FEED,
             &[
-                timestamp(opening.now).into(),
+                timestamp(now).into(),
                 positions.into(),
                 partners.into(),
                 events.into(),
@@ -104,6 +104,11 @@ pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[String]
             |_| (),
         );
     }
+}
+
+/// Writes the feed rows and the ledger row of a batch, and those events that are fenced.
+pub fn open_batch(opening: &Opening<'_>, published: &[&Event], fenced: &[String]) {
+    publish(opening.pos, opening.now, published);
     fence(fenced);
     let last = opening.pos + i64::try_from(published.len()).unwrap_or(0);
     write_place(opening, "window", last);
