@@ -230,7 +230,7 @@ fn nobody_hangs_code_onto_a_private_table_or_reads_it() {
         "select webhook.grant_access('mallory', 'read')",
         "select webhook._emit_reserved('webhook.test', 'acme', '{}')",
         "select webhook._take_access('mallory'::regrole, 'emit', null)",
-        "select webhook._random_key()",
+        "select webhook._add_secret(1)",
     ] {
         let (code, said) = session.refusal(statement);
         assert_eq!(code, "42501", "{statement}: {said}");

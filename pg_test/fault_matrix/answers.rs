@@ -300,12 +300,12 @@ fn an_excerpt_of_the_answer_is_kept_whatever_its_bytes_are() {
     matrix.answer(
         "odd bytes",
         Answer::status(500).body(odd.clone()),
-        failed().excerpt("<p>a\u{fffd}b\u{fffd}\u{fffd}?[31m é?\n\u{fffd}"),
+        failed().excerpt("<p>a?b\u{fffd}\u{fffd}?[31m é?\n\u{fffd}"),
     );
     matrix.answer(
         "NUL",
         Answer::status(500).body([0; 3]),
-        failed().excerpt("\u{fffd}".repeat(3)),
+        failed().excerpt("???"),
     );
     let long = "0123456789abcde\n".repeat(10_000);
     matrix.answer(
