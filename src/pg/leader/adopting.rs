@@ -13,6 +13,7 @@ use super::Leader;
 use super::adopted::{Plan, find};
 use super::memory::Lane;
 use super::transaction::{Trouble, transaction};
+use super::window::Window;
 use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, AdoptionRow, Reached, Row, hold};
 use crate::rules::ids::EndpointId;
@@ -140,13 +141,10 @@ impl Leader {
             self.adoptions.waiting = false;
             return Ok(());
         };
-        // Its endpoints are not in force here before the window that sees it.
-        if !self
-            .window
-            .prev
-            .as_ref()
-            .is_some_and(|prev| prev.sees(row.xid))
-        {
+        // Its endpoints are not in force here before the window that sees it. What a stream that was set aside has
+        // still to read of the events before would look as if nobody ever read it.
+        let seen = |window: &Window| window.prev.as_ref().is_some_and(|prev| prev.sees(row.xid));
+        if !seen(&self.window) || !self.asides.iter().all(|aside| seen(&aside.window)) {
             return Ok(());
         }
         let mut endpoints: HashMap<String, Vec<EndpointId>> = HashMap::new();
