@@ -124,6 +124,32 @@ fn an_adoption_leaves_to_a_stream_what_it_has_still_to_read() {
     assert_eq!(ids, [old, new]);
 }
 
+#[test]
+fn requests_about_events_that_a_stream_has_still_to_read_keep_no_other_one_waiting() {
+    let mut cluster = Cluster::start_usual();
+    let receiver = Receiver::http();
+    let endpoint = Outbox::create(&cluster, "shop").endpoint("big", &receiver.url("/big"));
+    cluster.reload(&[("webhook.enabled", "off")]);
+    {
+        let mut shop = Outbox::join(&cluster, "shop");
+        shop.wait_for_worker("off");
+        flood(&mut shop, 20_000);
+        // More than are looked at in one round.
+        shop.run(&format!(
+            "select count(webhook.replay(e.event_id, {}))
+               from (select event_id from webhook.events order by event_id desc limit 150) as e;
+             select webhook.pause('event_type', 'order.paid', 'a test')",
+            endpoint.id
+        ));
+    }
+    cluster.reload(&[("webhook.enabled", "on")]);
+    let mut shop = Outbox::join(&cluster, "shop");
+    shop.wait_until("(select state = 'done' from webhook.requests where verb = 'pause')");
+    assert!(shop.is("count(*) = 150 from webhook.requests where verb = 'replay' and state = 'pending'"));
+    wait_for_rest(&mut shop, 20_000);
+    shop.wait_until("(select bool_and(state = 'done') from webhook.requests)");
+}
+
 fn flood(shop: &mut Outbox, events: i64) {
     shop.run(&format!(
         "select count(webhook.emit('order.created', 'big', '{{}}')) from generate_series(1, {events})"

@@ -307,7 +307,10 @@ impl Leader {
         } else {
             window.finish();
             // Some may be about an event of this stream.
-            self.requests_waiting |= stream.is_some();
+            if stream.is_some() {
+                self.unread.clear();
+                self.requests_waiting = true;
+            }
             self.take_turns()?;
         }
         Ok(())
