@@ -6,6 +6,7 @@
 //! to memory here. The window never reads events of another origin: their transaction ids mean nothing here.
 
 use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use pgrx::prelude::*;
 
@@ -24,6 +25,8 @@ const POS_BITS: u32 = 22;
 /// What the origin published in the last minute before the copy may have been in its memory, without a row: a
 /// pair gets one within the first pass, which takes some seconds.
 const TAIL: i64 = 60_000 << POS_BITS;
+/// How long after passing trouble an adoption is left alone.
+const REST: Duration = Duration::from_secs(2);
 
 /// Which origins this database has adopted, and the adoption under way.
 pub struct Adoptions {
@@ -32,6 +35,10 @@ pub struct Adoptions {
     /// There may be one that is not finished.
     waiting: bool,
     current: Option<Adopting>,
+    /// After passing trouble it is left alone until then.
+    rest_until: Option<Instant>,
+    /// What was said of that last, so that it is not said over and over.
+    said: Option<String>,
 }
 
 impl Adoptions {
@@ -41,6 +48,8 @@ impl Adoptions {
             admitted: HashSet::new(),
             waiting: true,
             current: None,
+            rest_until: None,
+            said: None,
         }
     }
 
@@ -94,15 +103,40 @@ impl Leader {
     /// Whether an adoption can go on at once.
     pub fn adoption_left(&self) -> bool {
         self.adoptions.current.is_some()
+            && !self.adoption_rests()
             && self.window.cur.is_none()
             && self.memory.has_room(Lane::Fresh)
     }
 
+    fn adoption_rests(&self) -> bool {
+        let until = self.adoptions.rest_until;
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
     /// One round of the adoption under way. New events go first: a window that is open is read before.
     pub fn adopt(&mut self) -> Result<(), Trouble> {
-        if self.window.cur.is_some() || self.reopening() || !self.memory.has_room(Lane::Fresh) {
+        if self.window.cur.is_some()
+            || self.reopening()
+            || self.adoption_rests()
+            || !self.memory.has_room(Lane::Fresh)
+        {
             return Ok(());
         }
+        match self.adopt_next() {
+            // A seal key that cannot be decrypted may last: what is due to others must not wait for it.
+            Err(Trouble::Passing(text)) => {
+                self.adoptions.rest_until = Some(Instant::now() + REST);
+                if self.adoptions.said.as_ref() != Some(&text) {
+                    self.complain("waits with an adoption", &text);
+                    self.adoptions.said = Some(text);
+                }
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn adopt_next(&mut self) -> Result<(), Trouble> {
         if self.adoptions.current.is_none() && self.adoptions.waiting {
             self.begin_adoption()?;
         }
