@@ -49,7 +49,9 @@ fn an_adoption_whose_seal_key_cannot_be_decrypted_waits_and_keeps_nobody_elses_r
     let mut copy = Outbox::join(&cluster, "copy");
     let own = copy.endpoint("own", &receiver.url("/own"));
     adopt(&mut copy);
-    copy.wait_until("(select last_error like 'could not decrypt seal key%' from webhook.stat_worker)");
+    copy.wait_until(
+        "(select last_error like 'could not decrypt seal key%' from webhook.stat_worker)",
+    );
 
     receiver.script("/own", vec![Answer::status(503), Answer::status(200)]);
     let event = copy.emit("order.paid", "own", "{}");

@@ -62,7 +62,9 @@ fn a_stream_that_is_ahead_of_everybodys_place_in_the_ledger_goes_on_from_its_own
     let leader = shop.leader();
     shop.run(&format!("select pg_terminate_backend({leader})"));
     drop(shop);
-    wait_for("the leader has ended", PATIENCE, || !cluster.has_process(leader));
+    wait_for("the leader has ended", PATIENCE, || {
+        !cluster.has_process(leader)
+    });
     cluster.reload(&[("webhook.enabled", "on")]);
     let mut shop = Outbox::join(&cluster, "shop");
     wait_for_rest(&mut shop, big + 6_000);
@@ -145,7 +147,9 @@ fn requests_about_events_that_a_stream_has_still_to_read_keep_no_other_one_waiti
     cluster.reload(&[("webhook.enabled", "on")]);
     let mut shop = Outbox::join(&cluster, "shop");
     shop.wait_until("(select state = 'done' from webhook.requests where verb = 'pause')");
-    assert!(shop.is("count(*) = 150 from webhook.requests where verb = 'replay' and state = 'pending'"));
+    assert!(
+        shop.is("count(*) = 150 from webhook.requests where verb = 'replay' and state = 'pending'")
+    );
     wait_for_rest(&mut shop, 20_000);
     shop.wait_until("(select bool_and(state = 'done') from webhook.requests)");
 }
