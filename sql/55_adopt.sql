@@ -75,6 +75,9 @@ begin
          state_reason = f.state_reason,
          state_changed_at = f.state_changed_at,
          generation = e.generation + 1,
+         -- Challenges that another network sent, or did not send, are nobody's fault here: the time to prove begins anew.
+         proof_generation = e.proof_generation + case when e.proof_asked_at is null then 0 else 1 end,
+         proof_asked_at = case when e.proof_asked_at is not null then clock_timestamp() end,
          created_xid = pg_current_xact_id(),
          created_snapshot = taken_in,
          changed_xid = pg_current_xact_id()

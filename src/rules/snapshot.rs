@@ -41,6 +41,12 @@ impl Snapshot {
         self.xmax
     }
 
+    /// Whether it was taken after another one of the same server: time only lets transactions begin and end.
+    pub fn is_after(&self, other: &Snapshot) -> bool {
+        self.xmax > other.xmax
+            || (self.xmax == other.xmax && self.running.len() < other.running.len())
+    }
+
     /// Transactions that ran.
     pub fn running(&self) -> &[u64] {
         &self.running
@@ -128,6 +134,8 @@ mod tests {
             let mut previous = at(0);
             for step in 1..=last {
                 let current = at(step);
+                prop_assert!(!previous.is_after(&current));
+                prop_assert_eq!(current.is_after(&previous), current != previous);
                 for (i, count) in found.iter_mut().enumerate() {
                     let id = i as u64 + 100;
                     if current.sees(id) && !previous.sees(id) {

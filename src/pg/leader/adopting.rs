@@ -6,6 +6,7 @@
 //! to memory here. The window never reads events of another origin: their transaction ids mean nothing here.
 
 use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use pgrx::prelude::*;
 
@@ -13,6 +14,7 @@ use super::Leader;
 use super::adopted::{Plan, find};
 use super::memory::Lane;
 use super::transaction::{Trouble, transaction};
+use super::window::Window;
 use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, AdoptionRow, Reached, Row, hold};
 use crate::rules::ids::EndpointId;
@@ -23,6 +25,8 @@ const POS_BITS: u32 = 22;
 /// What the origin published in the last minute before the copy may have been in its memory, without a row: a
 /// pair gets one within the first pass, which takes some seconds.
 const TAIL: i64 = 60_000 << POS_BITS;
+/// How long after passing trouble an adoption is left alone.
+const REST: Duration = Duration::from_secs(2);
 
 /// Which origins this database has adopted, and the adoption under way.
 pub struct Adoptions {
@@ -31,6 +35,10 @@ pub struct Adoptions {
     /// There may be one that is not finished.
     waiting: bool,
     current: Option<Adopting>,
+    /// After passing trouble it is left alone until then.
+    rest_until: Option<Instant>,
+    /// What was said of that last, so that it is not said over and over.
+    said: Option<String>,
 }
 
 impl Adoptions {
@@ -40,6 +48,8 @@ impl Adoptions {
             admitted: HashSet::new(),
             waiting: true,
             current: None,
+            rest_until: None,
+            said: None,
         }
     }
 
@@ -93,15 +103,40 @@ impl Leader {
     /// Whether an adoption can go on at once.
     pub fn adoption_left(&self) -> bool {
         self.adoptions.current.is_some()
+            && !self.adoption_rests()
             && self.window.cur.is_none()
             && self.memory.has_room(Lane::Fresh)
     }
 
+    fn adoption_rests(&self) -> bool {
+        let until = self.adoptions.rest_until;
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
     /// One round of the adoption under way. New events go first: a window that is open is read before.
     pub fn adopt(&mut self) -> Result<(), Trouble> {
-        if self.window.cur.is_some() || self.reopening() || !self.memory.has_room(Lane::Fresh) {
+        if self.window.cur.is_some()
+            || self.reopening()
+            || self.adoption_rests()
+            || !self.memory.has_room(Lane::Fresh)
+        {
             return Ok(());
         }
+        match self.adopt_next() {
+            // A seal key that cannot be decrypted may last: what is due to others must not wait for it.
+            Err(Trouble::Passing(text)) => {
+                self.adoptions.rest_until = Some(Instant::now() + REST);
+                if self.adoptions.said.as_ref() != Some(&text) {
+                    self.complain("waits with an adoption", &text);
+                    self.adoptions.said = Some(text);
+                }
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn adopt_next(&mut self) -> Result<(), Trouble> {
         if self.adoptions.current.is_none() && self.adoptions.waiting {
             self.begin_adoption()?;
         }
@@ -140,13 +175,10 @@ impl Leader {
             self.adoptions.waiting = false;
             return Ok(());
         };
-        // Its endpoints are not in force here before the window that sees it.
-        if !self
-            .window
-            .prev
-            .as_ref()
-            .is_some_and(|prev| prev.sees(row.xid))
-        {
+        // Its endpoints are not in force here before the window that sees it. What a stream that was set aside has
+        // still to read of the events before would look as if nobody ever read it.
+        let seen = |window: &Window| window.prev.as_ref().is_some_and(|prev| prev.sees(row.xid));
+        if !seen(&self.window) || !self.asides.iter().all(|aside| seen(&aside.window)) {
             return Ok(());
         }
         let mut endpoints: HashMap<String, Vec<EndpointId>> = HashMap::new();

@@ -72,7 +72,16 @@ impl Leader {
             && self
                 .asides
                 .iter()
-                .any(|aside| aside.window.cur.is_some() || aside.window.prev != self.window.prev)
+                .any(|aside| aside.window.cur.is_some() || self.is_behind(aside))
+    }
+
+    /// Whether everybody's stream has read a window that this one has not. It may be ahead as well: it reads on
+    /// while everybody's is still in the window in which it was set aside, and must not go back then.
+    fn is_behind(&self, aside: &Aside) -> bool {
+        match (&self.window.prev, &aside.window.prev) {
+            (Some(everybody), Some(own)) => everybody.is_after(own),
+            _ => false,
+        }
     }
 
     /// One batch of each stream that was set aside; those that have caught up join everybody's.
@@ -81,13 +90,16 @@ impl Leader {
             if !self.memory.has_room(Lane::Aside) {
                 break;
             }
-            let Some(aside) = self.asides.get_mut(index) else {
+            let Some(aside) = self.asides.get(index) else {
                 break;
             };
-            if aside.window.cur.is_none() && aside.window.prev != self.window.prev {
-                aside.window.open(self.window.prev.clone());
+            let opens = aside.window.cur.is_none() && self.is_behind(aside);
+            let reads = opens || aside.window.cur.is_some();
+            if opens {
+                let next = self.window.prev.clone();
+                self.window_of(Some(index)).open(next);
             }
-            if aside.window.cur.is_some() {
+            if reads {
                 let Some(read) = self.read_stretch(Some(index))? else {
                     continue;
                 };
@@ -110,14 +122,18 @@ impl Leader {
             return Ok(());
         };
         let (n, batch, incarnation) = (self.last_n + 1, self.last_batch + 1, self.incarnation);
-        let stream = aside.stream;
+        let (stream, pos) = (aside.stream, self.last_pos);
         transaction(
             self.owner,
             false,
             c"webhook leader: ending a stream",
-            || outbox::join_stream(n, incarnation, batch, stream, read),
+            || {
+                outbox::join_stream(n, incarnation, batch, stream);
+                outbox::place_everybody(n + 1, incarnation, batch + 1, read, pos);
+            },
         )?;
         (self.last_n, self.last_batch, self.position_n) = (n + 1, batch + 1, n + 1);
+        self.window.placed = true;
         self.asides.remove(index);
         Ok(())
     }

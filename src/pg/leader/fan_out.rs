@@ -28,9 +28,15 @@ impl Leader {
         };
         let to = last.place.clone();
         let (sound, fenced) = self.sort_out(rows);
-        let batch = self.last_batch + 1;
-        let n = self.last_n + 1;
-        let pos = self.next_position(&sound);
+        // What is set aside is never ahead of everybody's place in the ledger: a new endpoint is given what was
+        // read up to there.
+        let place = stream
+            .and(self.window.prev.as_ref())
+            .filter(|_| !self.window.placed);
+        let placed = place.is_some();
+        let batch = self.last_batch + 1 + i64::from(placed);
+        let n = self.last_n + 1 + i64::from(placed);
+        let (pos, last_pos) = (self.next_position(&sound), self.last_pos);
         let aside = stream.and_then(|index| self.asides.get(index));
         let (window, number, whose) = match aside {
             Some(aside) => (&aside.window, aside.stream, aside.whose.clone()),
@@ -61,10 +67,23 @@ impl Leader {
                 false,
                 c"webhook leader: opening a batch",
                 || {
+                    if let Some(read) = place {
+                        outbox::place_everybody(
+                            n - 1,
+                            opening.incarnation,
+                            batch - 1,
+                            read,
+                            last_pos,
+                        );
+                    }
                     outbox::open_batch(&opening, &published, &fenced);
                 },
             )?;
         }
+        if placed {
+            self.position_n = n - 1;
+        }
+        self.window.placed |= placed || stream.is_none();
         // Nothing is sent before it is durable: an emitter may have committed asynchronously. Every window
         // of a stream that was set aside was one of everybody's before.
         // SAFETY: the main thread, outside any transaction; returns at once when already on disk.

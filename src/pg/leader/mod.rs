@@ -209,6 +209,8 @@ struct Leader {
     requests_waiting: bool,
     /// Requests that wait for pairs in memory to come out of it.
     settling: HashSet<i64>,
+    /// Requests about events that a stream which was set aside has still to read.
+    unread: HashSet<i64>,
     /// Claims made of each endpoint that has two classes due.
     shared_claims: HashMap<EndpointId, u32>,
     /// Origins taken over from databases that this one is a copy of.
@@ -283,6 +285,7 @@ impl Leader {
             last_look: Instant::now(),
             requests_waiting: false,
             settling: HashSet::new(),
+            unread: HashSet::new(),
             shared_claims: HashMap::new(),
             adoptions: Adoptions::unknown(),
             look_soon: true,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::Leader;
 use super::configuration::Standing;
 use super::transaction::Trouble;
+use crate::pg::emit::now_micros;
 use crate::pg::outbox::Tried;
 use crate::rules::challenge::Method;
 use crate::rules::ids::EndpointId;
@@ -17,6 +18,8 @@ use crate::rules::time::rfc3339;
 const AT_A_TIME: usize = 8;
 /// How long what found no room, or a locked row, waits.
 pub const SOON: i64 = 250_000;
+/// How long a challenge waits that no key can sign.
+const UNLOCKED: i64 = 2_000_000;
 
 /// What is under way about proofs.
 #[derive(Default)]
@@ -251,6 +254,15 @@ impl Leader {
             Some(at) if at <= now => {
                 if self.proving.flights.len() >= AT_A_TIME.min(self.settings.max_in_flight) {
                     self.proving.set(id, Some(now + SOON));
+                    return;
+                }
+                // Its keys could not be decrypted: nobody is blamed for challenges that were not sent.
+                let unsigned = self
+                    .configuration
+                    .endpoint(id)
+                    .is_some_and(|endpoint| endpoint.keys.at(now_micros()).is_empty());
+                if unsigned {
+                    self.proving.set(id, Some(now + UNLOCKED));
                     return;
                 }
                 if self.send_challenge(id, now) {

@@ -170,11 +170,13 @@ impl Leader {
                     prev: row.prev.clone(),
                     cur: row.cur.clone(),
                     after: row.to.clone(),
+                    placed: true,
                     ..Window::default()
                 }
             } else {
                 Window {
                     prev: row.cur.clone(),
+                    placed: true,
                     ..Window::default()
                 }
             };

@@ -37,7 +37,8 @@ impl Leader {
             self.write()?;
         }
         let origin = self.origin;
-        let waits: Vec<i64> = self.settling.iter().copied().collect();
+        // Those that wait keep nobody else's from being looked at.
+        let waits: Vec<i64> = self.settling.union(&self.unread).copied().collect();
         let requests = transaction(
             self.owner,
             true,
@@ -85,6 +86,9 @@ impl Leader {
                     .asides
                     .iter()
                     .all(|aside| aside.window.prev == self.window.prev);
+                if !behind {
+                    self.unread.insert(request.id);
+                }
                 again |= behind;
                 self.look_soon |= behind;
                 continue;

@@ -38,6 +38,8 @@ pub struct Window {
     pub seen: HashMap<String, usize>,
     /// Events to look at in the next stretch, where some are passed over; 0 = as many as are taken.
     pub scan: i32,
+    /// The ledger says that `prev` is read: a life that finds no row since begins behind it.
+    pub placed: bool,
 }
 
 impl Window {
@@ -53,6 +55,7 @@ impl Window {
     fn finish(&mut self) {
         if self.cur.is_some() {
             self.prev = self.cur.take();
+            self.placed = false;
         }
         self.open(None);
     }
@@ -304,7 +307,10 @@ impl Leader {
         } else {
             window.finish();
             // Some may be about an event of this stream.
-            self.requests_waiting |= stream.is_some();
+            if stream.is_some() {
+                self.unread.clear();
+                self.requests_waiting = true;
+            }
             self.take_turns()?;
         }
         Ok(())

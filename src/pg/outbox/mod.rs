@@ -65,7 +65,8 @@ pub use requests::{
 pub use results::{open_claim, record};
 pub use upkeep::{Position, add_partition, highest_incarnation, ledger, start_life, trim_ledger};
 pub use window::{
-    Opening, fence, join_stream, known_pairs, open_batch, publish, set_stream_aside, snapshot,
+    Opening, fence, join_stream, known_pairs, open_batch, place_everybody, publish,
+    set_stream_aside, snapshot,
 };
 
 use super::settings;

@@ -48,19 +48,26 @@ pub enum Written {
     Locked,
 }
 
-// The state in force goes along: a new URL must not undo what the leader found about the endpoint.
+// The state in force goes along: a new URL must not undo what the leader found about the endpoint. The user's word is
+// that of the row as it was locked: the snapshot may be older, and know nothing of a pause or an end since.
 statement!(ACCEPT, [i64, i64, TimestampWithTimeZone, &str],
     "with mine as (
-       select e.endpoint_id, e.pending_url
+       select e.endpoint_id, e.pending_url, e.generation, e.state, e.state_reason, e.state_changed_at
          from webhook._endpoint as e
         where e.endpoint_id = $1
           and e.proof_generation = $2
           for no key update skip locked),
      known as (
-       select m.endpoint_id, m.pending_url, f.state, f.state_reason, f.state_changed_at
+       select m.endpoint_id,
+              m.pending_url,
+              coalesce(s.state, m.state) as state,
+              case when s.state is null then m.state_reason else s.reason end as state_reason,
+              case when s.state is null then m.state_changed_at else s.changed_at end as state_changed_at
          from mine as m
-         join webhook._effective_endpoint as f on f.endpoint_id = m.endpoint_id
-        where f.state not in ('expired', 'deleted'))
+         left join webhook._endpoint_state as s
+                on s.endpoint_id = m.endpoint_id
+               and s.generation = m.generation
+        where coalesce(s.state, m.state) not in ('expired', 'deleted'))
      update webhook._endpoint as e
         set url = coalesce(k.pending_url, e.url),
             pending_url = null,

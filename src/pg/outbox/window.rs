@@ -33,14 +33,19 @@ statement!(OPEN_WINDOW, [i64, i64, i64, &str, &str, &str, &str, &str, &str, i64,
        n, incarnation, batch, kind, prev, cur, from_xid, from_id, to_xid, to_id, pos, stream, partners)
      values ($1, $2, $3, $13, $4::pg_snapshot, $5::pg_snapshot, $6::xid8, $7, $8::xid8, $9, $10, $11, $12)");
 
-// Everybody's stream has passed over the events of the other one, without a word in the ledger: that it is behind
-// them now must be there as soon as they are its own again.
 statement!(
     JOIN_STREAM,
-    [i64, i64, i64, i64, &str],
-    "insert into webhook._ledger (n, incarnation, batch, kind, stream, prev, cur)
-     values ($1, $2, $3, 'joined', $4, null, null),
-            ($1 + 1, $2, $3 + 1, 'place', 0, $5::pg_snapshot, $5::pg_snapshot)"
+    [i64, i64, i64, i64],
+    "insert into webhook._ledger (n, incarnation, batch, kind, stream)
+     values ($1, $2, $3, 'joined', $4)"
+);
+
+// The positions go along: the row in which the last one stood may be trimmed.
+statement!(
+    PLACE_EVERYBODY,
+    [i64, i64, i64, &str, i64],
+    "insert into webhook._ledger (n, incarnation, batch, kind, stream, prev, cur, pos)
+     values ($1, $2, $3, 'place', 0, $4::pg_snapshot, $4::pg_snapshot, $5)"
 );
 
 statement!(KNOWN, [Vec<&str>, Vec<i64>],
@@ -119,17 +124,26 @@ pub fn set_stream_aside(opening: &Opening<'_>) {
     write_place(opening, "aside", opening.pos);
 }
 
-/// A stream has caught up with that of everybody, which has read `read` to its end. Writes the rows `n` and
-/// `n + 1`, of which the second one holds the position of everybody's stream.
-pub fn join_stream(n: i64, incarnation: i64, batch: i64, stream: i64, read: &Snapshot) {
+/// A stream has caught up with that of everybody.
+pub fn join_stream(n: i64, incarnation: i64, batch: i64, stream: i64) {
     run(
         &JOIN_STREAM,
+        &[n.into(), incarnation.into(), batch.into(), stream.into()],
+        |_| (),
+    );
+}
+
+/// Everybody's stream has read `read` to its end. It passes over the events of other streams without a word in the
+/// ledger: that it is behind them must be there before one of those goes on, and when they are its own again.
+pub fn place_everybody(n: i64, incarnation: i64, batch: i64, read: &Snapshot, pos: i64) {
+    run(
+        &PLACE_EVERYBODY,
         &[
             n.into(),
             incarnation.into(),
             batch.into(),
-            stream.into(),
             read.to_string().as_str().into(),
+            pos.into(),
         ],
         |_| (),
     );
