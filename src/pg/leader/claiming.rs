@@ -51,7 +51,8 @@ impl Leader {
         let memory = &self.memory;
         let suspected = self.suspect.is_some();
         let known = &self.seal_keys;
-        let origins = self.sending_origins();
+        let origin = self.origin;
+        let admitted = self.sending_origins();
         let (claimed, put_off, events, next, seal_keys) = transaction(
             self.owner,
             true,
@@ -65,11 +66,7 @@ impl Leader {
                     .into_iter()
                     .filter(|row| !memory.contains(row.pair))
                     .collect();
-                let (claimed, put_off) = one_suspect(fresh, suspected);
-                if !put_off.is_empty() {
-                    let pairs: Vec<Pair> = put_off.iter().map(|row| row.pair).collect();
-                    outbox::put_off(&pairs, later);
-                }
+                let (claimed, mut put_off) = one_suspect(fresh, suspected);
                 let mut ids: Vec<EventId> = claimed.iter().map(|row| row.pair.event).collect();
                 ids.sort_unstable();
                 ids.dedup();
@@ -80,7 +77,19 @@ impl Leader {
                 };
                 let next = outbox::next_due(&drained);
                 let needed = events.iter().map(|row| row.seal_key);
-                let seal_keys = outbox::seal_keys(&origins, needed, known);
+                let seal_keys = outbox::seal_keys(&[origin], needed, known);
+                // A key that came with a copy and cannot be decrypted keeps nothing else waiting.
+                let locked = locked(&events, origin, &admitted, |key| {
+                    known.contains_key(&key) || seal_keys.contains_key(&key)
+                });
+                let (locked, claimed): (Vec<Claimed>, Vec<Claimed>) = claimed
+                    .into_iter()
+                    .partition(|row| locked.contains(&row.pair.event));
+                put_off.extend(locked);
+                if !put_off.is_empty() {
+                    let pairs: Vec<Pair> = put_off.iter().map(|row| row.pair).collect();
+                    outbox::put_off(&pairs, later);
+                }
                 let pairs: Vec<_> = claimed
                     .iter()
                     .map(|row| (row.pair, row.attempt_count + 1))
@@ -368,6 +377,30 @@ impl Leader {
         });
         self.settle(batch);
     }
+}
+
+/// Events of adopted origins whose seal key is there and cannot be had, so that nobody can tell yet whether they
+/// are sound.
+fn locked(
+    events: &[Row],
+    own: i64,
+    admitted: &[i64],
+    is_known: impl Fn(i64) -> bool,
+) -> HashSet<EventId> {
+    let doubtful: Vec<&Row> = events
+        .iter()
+        .filter(|row| row.origin != own && admitted.contains(&row.origin))
+        .filter(|row| !is_known(row.seal_key))
+        .collect();
+    if doubtful.is_empty() {
+        return HashSet::new();
+    }
+    let there = outbox::stored_seal_keys(doubtful.iter().map(|row| row.seal_key).collect());
+    doubtful
+        .into_iter()
+        .filter(|row| there.contains(&row.seal_key))
+        .map(|row| row.event.id)
+        .collect()
 }
 
 fn place(row: &Claimed) -> (Queue, (i64, String)) {

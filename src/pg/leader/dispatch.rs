@@ -225,10 +225,9 @@ impl Leader {
     pub fn leave(&mut self, pair: crate::rules::ids::Pair) {
         self.memory.leave(pair);
         self.settled.remove(&pair);
-        // A request may wait for just this one.
-        if !self.settling.is_empty() {
-            self.settling.clear();
-            self.requests_waiting = true;
+        // The last one that a request waits for brings it back.
+        if let Some(request) = self.awaited.remove(&pair) {
+            self.requests_waiting |= self.awaits_one_less(request);
         }
         if self.suspect == Some(pair) {
             self.suspect = None;

@@ -207,8 +207,10 @@ struct Leader {
     rest_until: Option<Instant>,
     last_look: Instant,
     requests_waiting: bool,
-    /// Requests that wait for pairs in memory to come out of it.
-    settling: HashSet<i64>,
+    /// Requests that wait for pairs in memory to come out of it, and for how many.
+    settling: HashMap<i64, usize>,
+    /// Those pairs, each with the request that waits for it.
+    awaited: HashMap<Pair, i64>,
     /// Requests about events that a stream which was set aside has still to read.
     unread: HashSet<i64>,
     /// Claims made of each endpoint that has two classes due.
@@ -284,7 +286,8 @@ impl Leader {
             rest_until: None,
             last_look: Instant::now(),
             requests_waiting: false,
-            settling: HashSet::new(),
+            settling: HashMap::new(),
+            awaited: HashMap::new(),
             unread: HashSet::new(),
             shared_claims: HashMap::new(),
             adoptions: Adoptions::unknown(),

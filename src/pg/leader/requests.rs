@@ -38,7 +38,7 @@ impl Leader {
         }
         let origin = self.origin;
         // Those that wait keep nobody else's from being looked at.
-        let waits: Vec<i64> = self.settling.union(&self.unread).copied().collect();
+        let waits: Vec<i64> = self.settling.keys().chain(&self.unread).copied().collect();
         let requests = transaction(
             self.owner,
             true,
@@ -106,7 +106,7 @@ impl Leader {
                     self.carry_out(&plan)?;
                 }
                 "retry" => self.retry_pairs(&request)?,
-                "skip" | "close" => self.settle_pairs(&request)?,
+                "skip" | "close" => again |= self.settle_pairs(&request)?,
                 "pause" | "resume" => self.confirm(&request)?,
                 "verify_endpoint" => self.ask_challenge(&request)?,
                 // Finished by the step that carries it on.

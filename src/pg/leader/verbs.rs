@@ -87,8 +87,9 @@ impl Leader {
     }
 
     /// Pairs that are to be skipped or closed. One in memory is settled when it comes out of there, and the
-    /// request waits for that: should this life end before, the next one carries it out.
-    pub fn settle_pairs(&mut self, request: &Request) -> Result<(), Trouble> {
+    /// request waits for that: should this life end before, the next one carries it out. Says whether another
+    /// request is to be looked at again.
+    pub fn settle_pairs(&mut self, request: &Request) -> Result<bool, Trouble> {
         let (state, from): (&'static str, &[&str]) = if request.verb == "skip" {
             ("skipped", &["pending", "retrying", "dead"])
         } else {
@@ -103,10 +104,17 @@ impl Leader {
         )?;
         let mut now = Vec::new();
         let (mut later, mut earlier) = (0, 0);
+        let mut look_again = false;
         let mut left_out = Tally::default();
         for pair in &request.pairs {
             if state == "skipped" && self.memory.contains(*pair) {
                 self.settle_in_memory(*pair, state, &reason);
+                // Another request that waited for it has had its word, and waits for one less.
+                if let Some(other) = self.awaited.insert(*pair, request.id)
+                    && other != request.id
+                {
+                    look_again |= self.awaits_one_less(other);
+                }
                 later += 1;
                 continue;
             }
@@ -142,10 +150,23 @@ impl Leader {
             },
         )?;
         if later > 0 {
-            self.settling.insert(request.id);
+            self.settling.insert(request.id, later);
         }
         self.note_released(&released);
-        Ok(())
+        Ok(look_again)
+    }
+
+    /// A pair came out of memory that a request waits for; says whether it was the last one.
+    pub fn awaits_one_less(&mut self, request: i64) -> bool {
+        let Some(left) = self.settling.get_mut(&request) else {
+            return false;
+        };
+        *left = left.saturating_sub(1);
+        let last = *left == 0;
+        if last {
+            self.settling.remove(&request);
+        }
+        last
     }
 
     pub fn settle_in_memory(&mut self, pair: Pair, state: &'static str, reason: &str) {

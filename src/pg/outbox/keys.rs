@@ -3,7 +3,7 @@
 //! What cannot be decrypted is no error of a statement: one endpoint's key must not stop the others' deliveries. A
 //! seal key is another matter: events whose key exists and cannot be had must wait, or they would be fenced for good.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use pgrx::PgSqlErrorCode;
 use pgrx::prelude::*;
@@ -33,6 +33,12 @@ statement!(
     "select k.key_id, k.origin, k.key
        from webhook._seal_key as k
       where k.key_id = any ($1)"
+);
+
+statement!(
+    STORED_SEAL_KEYS,
+    [Vec<i64>],
+    "select k.key_id from webhook._seal_key as k where k.key_id = any ($1)"
 );
 
 /// A key of an endpoint.
@@ -81,6 +87,14 @@ pub fn signing_keys(endpoints: Vec<i64>) -> HashMap<i64, Vec<KeyRow>> {
             });
         }
         keys
+    })
+}
+
+/// Those of these seal keys that are stored, whether or not they can be decrypted.
+pub fn stored_seal_keys(ids: Vec<i64>) -> HashSet<i64> {
+    select(&STORED_SEAL_KEYS, &[ids.into()], |rows| {
+        rows.filter_map(|row| row.get::<i64>(1).ok().flatten())
+            .collect()
     })
 }
 

@@ -54,7 +54,7 @@ pub use due::{
     put_off,
 };
 pub use emitting::{Sealing, announce_seal_key, claim_key, insert_event};
-pub use keys::{KeyRow, SealKeys, seal_keys, signing_keys};
+pub use keys::{KeyRow, SealKeys, seal_keys, signing_keys, stored_seal_keys};
 pub use newcomer::{Belated, MissedEvent, add_belated, missed_events};
 pub use order::{Subject, free_order, held_subjects, release_subjects};
 pub use proving::{ProofRow, Tried, Written, drop_pending, record_try, tries, warned_of_expiry};
