@@ -52,11 +52,12 @@ demo: ## shows a signed, a retried and a replayed delivery on a private server
 test: ## everything: lint, the pure rooms, both PostgreSQL versions
 	@pg_test/all
 
-campaign: stage ## the long forms: 200 kills under load, a soak of 15 minutes, an outage with a million rows (1 h)
+campaign: stage ## the long forms: 200 kills under load, a soak, an outage with a million rows, fuzzing (2 h)
 	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \
 	  WEBHOOK_KILLS=200 WEBHOOK_EVENTS=50000 cargo test --locked --quiet -p webhook_outbox_test --test campaign; \
 	  WEBHOOK_SOAK_SECONDS=900 cargo test --locked --quiet -p webhook_outbox_test --test soak; \
 	  WEBHOOK_ROWS=1000000 cargo run --locked --quiet -p webhook_outbox_test --example outage
+	@fuzz/run
 
 bench: stage ## drain and latency beside a bare client, an idle leader, isolation, fairness, an outage (20 min)
 	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \

@@ -13,6 +13,7 @@ ACCEPTED = {
     "CDLA-Permissive-2.0",  # the root certificates of webpki-roots
     "ISC",
     "MIT",
+    "NCSA",  # libFuzzer, which is part of no build but the fuzzing one
     "PostgreSQL",
     "Unicode-3.0",
     "Unlicense",
@@ -34,8 +35,12 @@ def accepted(expression: str) -> bool:
 def main() -> int:
     compiler = subprocess.run(["rustc", "-vV"], check=True, capture_output=True, text=True).stdout
     host = re.search(r"^host: (\S+)", compiler, re.M)[1]
-    command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", host]
-    packages = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["packages"]
+    packages = []
+    for manifest in ("Cargo.toml", "fuzz/Cargo.toml"):
+        command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", host]
+        command += ["--manifest-path", manifest]
+        packages += json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["packages"]
+    packages = list({package["id"]: package for package in packages}.values())
     refused = [
         f"{package['name']} {package['version']}: {package['license']}"
         for package in packages

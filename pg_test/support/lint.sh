@@ -5,10 +5,12 @@ set -euo pipefail
 cd "$ROOT"
 
 cargo fmt --all --check
+cargo fmt --manifest-path fuzz/Cargo.toml --check
 
 # `pure` is the target folder of all that is built without PostgreSQL; `pg15` that of the extension, whose release
 # profile is the one installed and tested: both share their build scripts with the builds that follow.
 CARGO_TARGET_DIR=target/pure cargo clippy --locked --quiet --workspace --all-targets --no-default-features -- -D warnings
+CARGO_TARGET_DIR=target/pure cargo clippy --locked --quiet --manifest-path fuzz/Cargo.toml --bins -- -D warnings
 PGRX_PG_CONFIG_PATH=$(header_pg_config 15) CARGO_TARGET_DIR=target/pg15 \
   cargo clippy --locked --quiet --release --all-targets --no-default-features --features pg15 -- -D warnings
 
@@ -23,7 +25,7 @@ for room in rules wire; do
   fi
 done
 
-for script in .ci/run examples/demo/run pg_test/all pg_test/run pg_test/support/*.sh; do
+for script in .ci/run fuzz/run examples/demo/run pg_test/all pg_test/run pg_test/support/*.sh; do
   bash -n "$script"
 done
 echo "lint: nothing to complain about"

@@ -196,9 +196,12 @@ pub fn parse_networks(text: &str) -> Result<Vec<IpNet>, String> {
 fn parse_network(item: &str) -> Result<IpNet, String> {
     let net = match item.parse::<IpAddr>() {
         Ok(address) => IpNet::from(address),
+        // The parser of networks takes "010.0.0.0/8" for 10.0.0.0/8, others for 8.0.0.0/8; that of addresses refuses it.
         Err(_) => item
-            .parse::<IpNet>()
-            .map_err(|_| format!("invalid network \"{item}\""))?,
+            .split_once('/')
+            .filter(|(address, _)| address.parse::<IpAddr>().is_ok())
+            .and_then(|_| item.parse::<IpNet>().ok())
+            .ok_or_else(|| format!("invalid network \"{item}\""))?,
     };
     if net.addr() != net.network() {
         // Guessing which half is the slip would open or close more than was meant.

@@ -204,6 +204,13 @@ fn networks_are_read_strictly() {
     }
 }
 
+#[test]
+fn a_network_that_others_would_read_as_octal_is_refused() {
+    for wrong in ["010.0.0.0/8", "192.084.7.7/32", "10.00.0.0/8", "010.0.0.1"] {
+        assert!(parse_networks(wrong).is_err(), "{wrong}");
+    }
+}
+
 fn private_ipv4() -> impl Strategy<Value = Ipv4Addr> {
     let within = |net: u32, length: u32| any::<u32>().prop_map(move |r| net | (r >> length));
     prop_oneof![

@@ -8,6 +8,9 @@ pub mod address;
 pub mod challenge;
 pub mod delivery;
 pub mod envelope;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod health;
 mod host_name;
 pub mod ids;

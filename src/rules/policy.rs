@@ -362,9 +362,10 @@ fn parse_wait(entry: &str) -> Result<Duration, String> {
     Ok(wait)
 }
 
-/// The beginning of a text from a user, short enough for a message of one line.
+/// The beginning of a text from a user, short and plain enough for a message of one line.
 fn shown(entry: &str) -> String {
-    entry.chars().take(40).collect()
+    let plain = |c: char| if c.is_control() { '?' } else { c };
+    entry.chars().take(40).map(plain).collect()
 }
 
 /// Jitter is at most one part in so many of the wait: 20 %.

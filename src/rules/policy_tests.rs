@@ -295,6 +295,14 @@ fn schedules_that_are_not_clear_are_refused() {
     assert!(parse_schedule(&"x".repeat(100_000)).unwrap_err().len() < 200);
 }
 
+#[test]
+fn what_is_wrong_with_a_schedule_is_told_in_one_line() {
+    for text in ["1s\nx", "\r\u{1b}[31m", "5s,0s\u{0}"] {
+        let message = parse_schedule(text).unwrap_err();
+        assert!(!message.chars().any(char::is_control), "{message:?}");
+    }
+}
+
 fn any_policy() -> impl Strategy<Value = RetryPolicy> {
     (
         proptest::collection::vec(1u64..2_592_000_000, 0..12),

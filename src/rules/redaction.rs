@@ -136,7 +136,9 @@ fn named(bytes: &[u8], at: usize, more: &[String]) -> Option<Found> {
         b == b' ' || b == b'\t' || (separator == b':' && b.is_ascii_whitespace())
     });
     let line = matches!(name, "authorization" | "cookie");
-    let to = value_end(bytes, from, separator == b'>', line);
+    // A value of two words: "token: Bearer x".
+    let scheme = credential(bytes, from).map_or(from, |found| found.to);
+    let to = value_end(bytes, from, separator == b'>', line).max(scheme);
     (to > from).then_some(Found {
         from,
         to,
@@ -209,6 +211,19 @@ fn credential(bytes: &[u8], at: usize) -> Option<Found> {
     if at > 0 && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_') {
         return None;
     }
+    let once = past_scheme(bytes, at)?;
+    // "Bearer Bearer x" is a common slip. Once only: a text full of the word must not be read again for each.
+    let from = past_scheme(bytes, once).unwrap_or(once);
+    let to = skip(bytes, from, of_token);
+    (to - from >= MIN_CREDENTIAL).then_some(Found {
+        from,
+        to,
+        quoted: false,
+    })
+}
+
+/// Behind `Bearer` or `Basic` and the blanks that follow.
+fn past_scheme(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
     let scheme = ["bearer", "basic"].into_iter().find(|scheme| {
         rest.get(..scheme.len())
@@ -216,12 +231,7 @@ fn credential(bytes: &[u8], at: usize) -> Option<Found> {
     })?;
     let end = at + scheme.len();
     let from = skip(bytes, end, |b| b.is_ascii_whitespace());
-    let to = skip(bytes, from, of_token);
-    (from > end && to - from >= MIN_CREDENTIAL).then_some(Found {
-        from,
-        to,
-        quoted: false,
-    })
+    (from > end).then_some(from)
 }
 
 /// Characters of Base64 in all its forms and of bearer tokens.

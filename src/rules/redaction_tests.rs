@@ -7,6 +7,19 @@ fn hidden(text: &str) -> String {
 }
 
 #[test]
+fn a_credential_behind_a_telling_name_is_hidden_with_its_scheme() {
+    for text in [
+        "x-auth-token: Bearer q1w2e3r4t5",
+        "secret=Basic q1w2e3r4t5",
+        "token: Bearer Bearer q1w2e3r4t5",
+        "Bearer bearer q1w2e3r4t5",
+        r#"{\"secret\": Bearer q1w2e3r4t5}"#,
+    ] {
+        assert!(!hidden(text).contains("q1w2"), "{}", hidden(text));
+    }
+}
+
+#[test]
 fn values_of_telling_names_are_hidden_in_json_forms_headers_and_xml() {
     for (text, shown) in [
         (

@@ -100,6 +100,26 @@ impl Client {
         })
     }
 
+    /// A client whose connections come from elsewhere.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(super) fn over(
+        settings: ClientSettings,
+        connector: impl ureq::unversioned::transport::Connector,
+    ) -> Result<Client, String> {
+        let client = Client::new(settings)?;
+        let resolver = GuardedResolver::with_lookups(
+            client.settings.boundary.clone(),
+            client.settings.connect_timeout,
+            Arc::clone(&client.lookups),
+            KEEP,
+        );
+        let agent = Agent::with_parts(config(&client.settings), connector, resolver);
+        Ok(Client {
+            agent: RwLock::new(agent),
+            ..client
+        })
+    }
+
     /// Sends one POST and waits for its outcome. `headers` come after Host, Content-Type (application/json
     /// unless they hold one), User-Agent and Content-Length; `now` is the wall clock in microseconds.
     /// The outcome's `key_ids` are empty: who signed knows them.

@@ -9,6 +9,9 @@ pub mod client;
 pub mod crew;
 mod dial;
 mod exchange;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod interfaces;
 mod interim;
 pub mod job;

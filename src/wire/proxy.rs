@@ -139,6 +139,12 @@ fn answer(stream: &mut TcpStream, deadline: Instant) -> Result<u16, Trouble> {
     }
 }
 
+/// The status of an answer, without the reasons of a failure.
+#[cfg(any(test, feature = "fuzz"))]
+pub(super) fn status(stream: &mut TcpStream, deadline: Instant) -> Result<u16, ()> {
+    answer(stream, deadline).map_err(|_| ())
+}
+
 /// Length and status of the head that the input starts with, once it is whole.
 fn head(input: &[u8]) -> Result<Option<(usize, u16)>, ()> {
     let mut lines = [httparse::EMPTY_HEADER; MAX_LINES];

@@ -64,7 +64,10 @@ impl Transport for Socket {
         loop {
             let left = left(deadline, timeout.reason)?;
             self.stream.set_read_timeout(Some(left))?;
-            match (&self.stream).read(self.buffers.input_append_buf()) {
+            let room = self.buffers.input_append_buf();
+            #[cfg(any(test, feature = "fuzz"))]
+            let room = crate::wire::fuzz::piece(room);
+            match (&self.stream).read(room) {
                 Ok(amount) => {
                     self.buffers.input_appended(amount);
                     return Ok(amount > 0);
