@@ -111,7 +111,9 @@ fn an_adoption_leaves_to_a_stream_what_it_has_still_to_read() {
     }
     cluster.reload(&[("webhook.enabled", "on")]);
     let mut copy = Outbox::join(&cluster, "copy");
-    copy.wait_until("(select count(*) = 1 and bool_and(state = 'done') from webhook.adoptions)");
+    wait_for("the adoption is done", PATIENCE * 4, || {
+        copy.is("(select count(*) = 1 and bool_and(state = 'done') from webhook.adoptions)")
+    });
     wait_for_rest(&mut copy, 20_001);
     assert_once(&mut copy, &receiver, 20_001, 20_000);
     let new = copy.emit("order.created", "old", "{}");
