@@ -47,7 +47,7 @@ comment on column webhook._access.cluster is 'System identifier of the cluster i
 comment on column webhook._access.granted_at is 'When it was granted.';
 comment on column webhook._access.valid_until is 'End of the right; null = it has none. Every right to read payloads has one.';
 comment on column webhook._access.role_id is 'The role; a renamed role keeps its rights and their limits.';
-comment on column webhook._access.role_name is 'Its name when the right was granted.';
+comment on column webhook._access.role_name is 'Its name when rights were last given or taken.';
 comment on column webhook._access.granted_by is 'Session user who granted it.';
 comment on column webhook._access.kind is 'emit, read, operate, partner, audit or payload.';
 comment on column webhook._access.partner_id is 'Partner that it is limited to; null = all.';

@@ -178,6 +178,13 @@ begin
     from pg_roles r
    where a.cluster <> webhook._cluster()
      and r.rolname = a.role_name;
+  -- A dump knows roles by their names only.
+  update webhook._access a
+     set role_name = r.rolname
+    from pg_roles r
+   where a.cluster = webhook._cluster()
+     and r.oid = a.role_id
+     and r.rolname <> a.role_name;
 end
 $$;
 comment on function webhook._lock_access() is 'Lets one session at a time change rights, and makes restored rights those of this cluster.';

@@ -138,7 +138,9 @@ fn hunt(encrypted: bool) {
     let kept = "webhook._secret,webhook._seal_key";
     let relations = shop.column(
         "select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
-          where n.nspname in ('webhook', 'pg_catalog', 'public') and c.relkind in ('r', 'v', 'm', 'p')",
+          where n.nspname in ('webhook', 'pg_catalog', 'public') and c.relkind in ('r', 'v', 'm', 'p')
+            -- Needs a machine that has it.
+            and c.relname <> 'pg_shmem_allocations_numa'",
     );
     assert!(relations.len() > 150);
     for relation in relations {
