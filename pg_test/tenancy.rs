@@ -149,7 +149,9 @@ fn a_partner_sees_its_own_rows_and_no_others_in_every_view() {
             "endpoints",
             "events",
             "requests",
-            "stat_endpoint"
+            "signing_keys",
+            "stat_endpoint",
+            "verifications"
         ]
     );
     assert_eq!(
