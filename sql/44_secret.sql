@@ -237,7 +237,7 @@ begin
       from (select s.key_id, s.endpoint_id, s.secret
               from webhook._secret s
              where s.secret is not null
-               and webhook._stored_under(s.secret) is distinct from master_key_id
+               and s.stored_under is distinct from master_key_id
              order by s.key_id
                for no key update) as s),
   changed as (
@@ -253,7 +253,7 @@ begin
     select k.key_id, webhook._reencrypted_seal_key(k.key_id, k.origin, k.key) as key
       from (select k.key_id, k.origin, k.key
               from webhook._seal_key k
-             where webhook._stored_under(k.key) is distinct from master_key_id
+             where k.stored_under is distinct from master_key_id
              order by k.key_id
                for no key update) as k),
   changed as (

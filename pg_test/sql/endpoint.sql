@@ -17,7 +17,7 @@ select generation, created_xid = pg_current_xact_id(), changed_xid = pg_current_
   from webhook._endpoint where endpoint_id = :endpoint_id;
 select revision, format from webhook._endpoint_revision where endpoint_id = :endpoint_id;
 -- It is stored encrypted, and its text is handed out once.
-select webhook._stored_under(secret) = webhook._master_key_id(), length(secret), valid_until, created_by = session_user, webhook._take_secret(key_id) from webhook._secret where endpoint_id = :endpoint_id;
+select stored_under = webhook._master_key_id(), length(secret), valid_until, created_by = session_user, webhook._take_secret(key_id) from webhook._secret where endpoint_id = :endpoint_id;
 
 -- Options; duplicates are dropped, the order of first mention stays.
 select endpoint_id as other from webhook.create_endpoint(
