@@ -15,6 +15,7 @@ mod settings;
 mod utility;
 mod vault;
 mod wake;
+mod wal;
 
 pgrx::pg_module_magic!(name, version);
 

@@ -17,6 +17,7 @@ use super::transaction::{Trouble, transaction};
 use super::window::Window;
 use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, AdoptionRow, Reached, Row, hold};
+use crate::pg::wal::Written;
 use crate::rules::ids::EndpointId;
 use crate::rules::snapshot::Snapshot;
 
@@ -246,13 +247,11 @@ impl Leader {
             || {
                 let found = find(adopting, &origins, own, known);
                 // Whatever is visible here was inserted into the WAL before this.
-                // SAFETY: plain read of shared state.
-                (found, unsafe { pg_sys::GetXLogInsertRecPtr() })
+                (found, Written::now())
             },
         )?;
         // Nothing is sent before it is durable.
-        // SAFETY: the main thread, outside any transaction; returns at once when already on disk.
-        unsafe { pg_sys::XLogFlush(flush) };
+        flush.make_durable();
         self.seal_keys
             .extend(found.seal_keys.iter().map(|(id, key)| (*id, key.clone())));
         let done = found.rows.is_empty();

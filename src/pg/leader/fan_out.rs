@@ -4,7 +4,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use pgrx::pg_sys;
 use sha2::{Digest, Sha256};
 
 use super::configuration::Standing;
@@ -86,8 +85,7 @@ impl Leader {
         self.window.placed |= placed || stream.is_none();
         // Nothing is sent before it is durable: an emitter may have committed asynchronously. Every window
         // of a stream that was set aside was one of everybody's before.
-        // SAFETY: the main thread, outside any transaction; returns at once when already on disk.
-        unsafe { pg_sys::XLogFlush(self.window.flush) };
+        self.window.flush.make_durable();
         self.be_cautious();
         self.window_of(stream).after = to;
         (self.last_n, self.last_batch) = (n, batch);

@@ -8,8 +8,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pgrx::pg_sys;
-
 use super::Leader;
 use super::control::Turns;
 use super::pair::subject_of;
@@ -18,6 +16,7 @@ use super::transaction::{Trouble, transaction};
 use super::window::Window;
 use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, Amount, Attempted, Change, Outcomes, Place, Position, hold};
+use crate::pg::wal;
 use crate::rules::delivery::{Category, State};
 use crate::rules::ids::Pair;
 
@@ -42,8 +41,7 @@ impl Leader {
     /// In a young life: makes sure that what was opened last survives a crash of the server.
     pub fn be_cautious(&self) {
         if self.clock.age() < CAUTION {
-            // SAFETY: the main thread, outside any transaction; the end of this process's last commit.
-            unsafe { pg_sys::XLogFlush(pg_sys::XactLastCommitEnd) };
+            wal::make_last_commit_durable();
         }
     }
 
@@ -110,8 +108,7 @@ impl Leader {
         })?;
         // Nothing is sent before it is durable: what the last life read, and this one goes on with,
         // may have been committed asynchronously and be flushed by nobody yet.
-        // SAFETY: the main thread, outside any transaction; the end of this process's last commit.
-        unsafe { pg_sys::XLogFlush(pg_sys::XactLastCommitEnd) };
+        wal::make_last_commit_durable();
         for batch in in_doubt(&ledger) {
             match batch.kind.as_str() {
                 "window" => self.resolve_window(batch)?,
@@ -148,8 +145,7 @@ impl Leader {
         self.turns = Turns::unknown();
         self.take_turns()?;
         // What is in doubt is counted, whatever ends this life, and however soon.
-        // SAFETY: the main thread, outside any transaction.
-        unsafe { pg_sys::XLogFlush(pg_sys::XactLastCommitEnd) };
+        wal::make_last_commit_durable();
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use pgrx::{error, pg_sys};
+use pgrx::error;
 
 use super::Leader;
 use super::memory::Lane;
@@ -11,6 +11,7 @@ use super::newcomer::{self, Missed};
 use super::transaction::{Trouble, transaction};
 use crate::pg::VERSION;
 use crate::pg::outbox::{self, Amount, EndpointRow, PauseRow, SealKeys, Stretch, Whose};
+use crate::pg::wal::Written;
 use crate::rules::policy::PolicyRow;
 use crate::rules::snapshot::Snapshot;
 
@@ -33,7 +34,7 @@ pub struct Window {
     /// Keyset (xid, event_id) of the last event read.
     pub after: (u64, String),
     /// WAL up to here must be on disk before anything of the window is sent.
-    pub flush: pg_sys::XLogRecPtr,
+    pub flush: Written,
     /// Events read of each partner in this window.
     pub seen: HashMap<String, usize>,
     /// Events to look at in the next stretch, where some are passed over; 0 = as many as are taken.
@@ -78,7 +79,7 @@ impl Window {
 
 struct Read {
     /// A new window, when the old one was at its end.
-    opened: Option<(Snapshot, pg_sys::XLogRecPtr)>,
+    opened: Option<(Snapshot, Written)>,
     endpoints: Vec<EndpointRow>,
     types: Vec<(String, i16)>,
     policies: Vec<(String, PolicyRow)>,
@@ -176,8 +177,7 @@ impl Leader {
                             return None;
                         }
                         // Every commit visible in `cur` was inserted into the WAL before this.
-                        // SAFETY: plain read of shared state.
-                        let flush = unsafe { pg_sys::GetXLogInsertRecPtr() };
+                        let flush = Written::now();
                         if outbox::installed() != Some(expected) {
                             error!("the extension was replaced");
                         }
