@@ -94,12 +94,7 @@ fn make_seal_key(key_id: i64, origin: i64) -> Vec<u8> {
 
 /// A signing key as it would be stored today; null when it cannot be decrypted.
 #[pg_extern(sql = false)]
-fn reencrypted_secret(
-    key_id: i64,
-    endpoint_id: i64,
-    kind: &str,
-    stored: &[u8],
-) -> Option<Vec<u8>> {
+fn reencrypted_secret(key_id: i64, endpoint_id: i64, kind: &str, stored: &[u8]) -> Option<Vec<u8>> {
     let kind = Algorithm::parse(kind)?;
     reencrypted(Place::of_endpoint(kind, key_id, endpoint_id), stored)
 }

@@ -12,7 +12,7 @@ pub const LONGEST_NAME: usize = 64;
 pub const LONGEST_VALUE: usize = 2048;
 
 /// Names that are ours, of the connection or of a signature.
-const RESERVED: [&str; 23] = [
+const RESERVED: [&str; 25] = [
     "accept-encoding",
     "connection",
     "date",
@@ -33,9 +33,11 @@ const RESERVED: [&str; 23] = [
     "upgrade",
     "user-agent",
     "via",
+    "x-github-delivery",
     "x-hub-signature",
     "x-hub-signature-256",
     "x-shopify-hmac-sha256",
+    "x-shopify-webhook-id",
 ];
 /// Names that begin like this, too.
 const RESERVED_PREFIXES: [&str; 6] = ["ce-", "content-", "proxy-", "sec-", "webhook-", "x-slack-"];

@@ -11,6 +11,8 @@ use sha2::Sha256;
 
 /// GitHub's header.
 pub const GITHUB: &str = "x-hub-signature-256";
+/// The header in which GitHub's receivers look for the id of what was delivered.
+pub const GITHUB_ID: &str = "x-github-delivery";
 /// GitHub's older header, HMAC-SHA1.
 pub const GITHUB_SHA1: &str = "x-hub-signature";
 /// Stripe's header.
@@ -19,6 +21,8 @@ pub const STRIPE: &str = "stripe-signature";
 pub const SLACK: &str = "x-slack-signature";
 /// The header with the time that Slack's signature covers.
 pub const SLACK_TIMESTAMP: &str = "x-slack-request-timestamp";
+/// The header in which Shopify's receivers look for the id.
+pub const SHOPIFY_ID: &str = "x-shopify-webhook-id";
 /// Shopify's header.
 pub const SHOPIFY: &str = "x-shopify-hmac-sha256";
 

@@ -104,18 +104,18 @@ impl Profile {
         }
     }
 
-    /// Names of the headers that carry its signature.
+    /// Names of the headers that it adds: the signature, and the id where its receivers look for that.
     pub const fn names(self) -> &'static [&'static str] {
         match self {
             Self::V1 | Self::V1a => &["webhook-signature"],
             Self::HttpHmac | Self::HttpEd25519 => {
                 &["content-digest", "signature-input", "signature"]
             }
-            Self::Github => &[legacy::GITHUB],
-            Self::GithubSha1 => &[legacy::GITHUB_SHA1, legacy::GITHUB],
+            Self::Github => &[legacy::GITHUB_ID, legacy::GITHUB],
+            Self::GithubSha1 => &[legacy::GITHUB_ID, legacy::GITHUB_SHA1, legacy::GITHUB],
             Self::Stripe => &[legacy::STRIPE],
             Self::Slack => &[legacy::SLACK, legacy::SLACK_TIMESTAMP],
-            Self::Shopify => &[legacy::SHOPIFY],
+            Self::Shopify => &[legacy::SHOPIFY_ID, legacy::SHOPIFY],
         }
     }
 
@@ -133,7 +133,11 @@ impl Profile {
                 let value = signature_header(keys, outgoing.id, outgoing.timestamp, outgoing.body);
                 (vec![("webhook-signature", value)], ids(keys))
             }
-            Self::HttpHmac | Self::HttpEd25519 => (http(keys, outgoing)?, ids(keys)),
+            // Public verifiers refuse a message when one of its signatures is by a key that they do not know.
+            Self::HttpHmac | Self::HttpEd25519 => match keys.last() {
+                Some(key) => (http(key, outgoing)?, vec![key.id]),
+                None => (Vec::new(), Vec::new()),
+            },
             Self::Github | Self::GithubSha1 | Self::Stripe | Self::Slack | Self::Shopify => {
                 self.sign_as_others_do(keys, outgoing)
             }
@@ -172,38 +176,32 @@ impl Profile {
             return (Vec::new(), Vec::new());
         };
         let (body, at) = (outgoing.body, outgoing.timestamp);
-        match self {
+        let id_as = |name| (name, outgoing.id.to_owned());
+        let headers = match self {
             Self::Stripe => {
-                let value =
-                    legacy::stripe(secrets.iter().map(|(_, secret)| secret.as_str()), at, body);
-                (
-                    vec![(legacy::STRIPE, value)],
-                    secrets.iter().map(|(id, _)| *id).collect(),
-                )
+                let texts = secrets.iter().map(|(_, secret)| secret.as_str());
+                let all = secrets.iter().map(|(id, _)| *id).collect();
+                return (vec![(legacy::STRIPE, legacy::stripe(texts, at, body))], all);
             }
-            Self::Slack => (
-                vec![
-                    (legacy::SLACK_TIMESTAMP, at.to_string()),
-                    (legacy::SLACK, legacy::slack(secret, at, body)),
-                ],
-                vec![*id],
-            ),
-            Self::Shopify => (
-                vec![(legacy::SHOPIFY, legacy::shopify(secret, body))],
-                vec![*id],
-            ),
-            Self::GithubSha1 => (
-                vec![
-                    (legacy::GITHUB_SHA1, legacy::github_sha1(secret, body)),
-                    (legacy::GITHUB, legacy::github(secret, body)),
-                ],
-                vec![*id],
-            ),
-            _ => (
-                vec![(legacy::GITHUB, legacy::github(secret, body))],
-                vec![*id],
-            ),
-        }
+            Self::Slack => vec![
+                (legacy::SLACK_TIMESTAMP, at.to_string()),
+                (legacy::SLACK, legacy::slack(secret, at, body)),
+            ],
+            Self::Shopify => vec![
+                id_as(legacy::SHOPIFY_ID),
+                (legacy::SHOPIFY, legacy::shopify(secret, body)),
+            ],
+            Self::GithubSha1 => vec![
+                id_as(legacy::GITHUB_ID),
+                (legacy::GITHUB_SHA1, legacy::github_sha1(secret, body)),
+                (legacy::GITHUB, legacy::github(secret, body)),
+            ],
+            _ => vec![
+                id_as(legacy::GITHUB_ID),
+                (legacy::GITHUB, legacy::github(secret, body)),
+            ],
+        };
+        (headers, vec![*id])
     }
 }
 
@@ -211,7 +209,7 @@ type Headers = Vec<(&'static str, String)>;
 
 /// Covered: the method, the target as every proxy leaves it (without the scheme, which a proxy that ends TLS changes),
 /// what the body is and that it is whole, id and time, and the attributes of a CloudEvent in binary mode.
-fn http(keys: &[SigningKey], outgoing: &Outgoing<'_>) -> Result<Headers, &'static str> {
+fn http(key: &SigningKey, outgoing: &Outgoing<'_>) -> Result<Headers, &'static str> {
     let digest = content_digest(outgoing.body, &[digest::Algorithm::Sha256]);
     let mut headers = outgoing.headers.to_vec();
     headers.push(("content-digest".to_owned(), digest.clone()));
@@ -247,26 +245,19 @@ fn http(keys: &[SigningKey], outgoing: &Outgoing<'_>) -> Result<Headers, &'stati
         .map(http_signature::component)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|fault| fault.as_str())?;
-    let (mut inputs, mut signatures) = (Vec::new(), Vec::new());
-    for (key, number) in keys.iter().zip(1..) {
-        let label = format!("sig{number}");
-        let label = KeyRef::from_str(&label).map_err(|_| "label of a signature")?;
-        let params = parameters(key, outgoing.timestamp).ok_or("parameters of a signature")?;
-        let signed = http_signature::sign(&request, &components, &params, label, &key.key)
-            .map_err(|fault| fault.as_str())?;
-        inputs.push(signed.input);
-        signatures.push(signed.signature);
-    }
-    if keys.is_empty() {
-        // A digest alone proves nothing: it is not sent alone.
-        return Ok(Vec::new());
-    }
+    let label = KeyRef::from_str(LABEL).map_err(|_| "label of a signature")?;
+    let params = parameters(key, outgoing.timestamp).ok_or("parameters of a signature")?;
+    let signed = http_signature::sign(&request, &components, &params, label, &key.key)
+        .map_err(|fault| fault.as_str())?;
     Ok(vec![
         ("content-digest", digest),
-        ("signature-input", inputs.join(", ")),
-        ("signature", signatures.join(", ")),
+        ("signature-input", signed.input),
+        ("signature", signed.signature),
     ])
 }
+
+/// One label for the one signature.
+const LABEL: &str = "sig1";
 
 fn parameters(key: &SigningKey, created: i64) -> Option<Parameters> {
     let mut params = Parameters::new();

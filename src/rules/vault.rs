@@ -73,9 +73,9 @@ impl Place {
     /// Id of the key.
     pub const fn key_id(self) -> i64 {
         match self {
-            Self::Signing { key_id, .. } | Self::Pair { key_id, .. } | Self::Seal { key_id, .. } => {
-                key_id
-            }
+            Self::Signing { key_id, .. }
+            | Self::Pair { key_id, .. }
+            | Self::Seal { key_id, .. } => key_id,
         }
     }
 

@@ -20,6 +20,7 @@ use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, Amount, Attempted, Change, Outcomes, Place, Position, hold};
 use crate::rules::delivery::{Category, State};
 use crate::rules::ids::Pair;
+use crate::rules::snapshot::Snapshot;
 
 /// No wait is longer than this, so a stamp farther ahead was written by a wrong clock.
 const FARTHEST: i64 = 31 * 86_400_000_000;

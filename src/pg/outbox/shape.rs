@@ -30,12 +30,18 @@ statement!(
 pub fn fix_revisions(claimed: &[Claimed]) {
     let changed: Vec<&Claimed> = claimed
         .iter()
-        .filter(|row| row.recorded.is_some_and(|recorded| recorded != row.revision))
+        .filter(|row| {
+            row.recorded
+                .is_some_and(|recorded| recorded != row.revision)
+        })
         .collect();
     if changed.is_empty() {
         return;
     }
-    let ids: Vec<String> = changed.iter().map(|row| row.pair.event.to_string()).collect();
+    let ids: Vec<String> = changed
+        .iter()
+        .map(|row| row.pair.event.to_string())
+        .collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let endpoints: Vec<i64> = changed.iter().map(|row| row.pair.endpoint.0).collect();
     let revisions: Vec<i32> = changed.iter().map(|row| row.revision).collect();
