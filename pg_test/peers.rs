@@ -56,7 +56,10 @@ fn public_receivers_accept_every_event_in_every_format_and_profile() {
     let mut cases = Vec::new();
     for request in &requests {
         let path = request.target.split('?').next().expect("a path");
-        let hook = hooks.iter().find(|hook| hook.path == path).expect("the endpoint");
+        let hook = hooks
+            .iter()
+            .find(|hook| hook.path == path)
+            .expect("the endpoint");
         let event = events
             .iter()
             .find(|event| request.header("webhook-id") == Some(event.id.as_str()))
@@ -77,7 +80,13 @@ fn public_receivers_accept_every_event_in_every_format_and_profile() {
         // The two that the Standard Webhooks libraries judge elsewhere.
         let elsewhere = case["format"] == "native" && case["profile"] == "v1";
         let twice = case["profile"] == "v1a" || case["format"] != "native";
-        let least = if elsewhere { 0 } else if twice { 2 } else { 1 };
+        let least = if elsewhere {
+            0
+        } else if twice {
+            2
+        } else {
+            1
+        };
         assert!(judged >= least, "judged by {judged} only: {case}");
     }
     println!("{} requests of {count} events were accepted", cases.len());
@@ -95,15 +104,24 @@ fn public_receivers_accept_every_event_in_every_format_and_profile() {
         .collect();
     let (python, node) = (verdicts("python", &forged), verdicts("node", &forged));
     for ((case, python), node) in forged.iter().zip(python).zip(node) {
-        let refused = [&python, &node].iter().filter(|said| said.starts_with("refused")).count();
-        assert!(python != "ok" && node != "ok" && refused > 0, "{python}, {node}: {case}");
+        let refused = [&python, &node]
+            .iter()
+            .filter(|said| said.starts_with("refused"))
+            .count();
+        assert!(
+            python != "ok" && node != "ok" && refused > 0,
+            "{python}, {node}: {case}"
+        );
     }
 }
 
 fn hooks(shop: &mut Outbox, receiver: &Receiver) -> Vec<Hook> {
     let with_format = FORMATS.map(|format| (format, "v1"));
     let with_profile = PROFILES.map(|profile| ("native", profile));
-    let others = [("cloudevents-binary", "rfc9421-ed25519"), ("cloudevents-structured", "v1a")];
+    let others = [
+        ("cloudevents-binary", "rfc9421-ed25519"),
+        ("cloudevents-structured", "v1a"),
+    ];
     with_format
         .into_iter()
         .chain(with_profile.into_iter().skip(1))
@@ -111,12 +129,16 @@ fn hooks(shop: &mut Outbox, receiver: &Receiver) -> Vec<Hook> {
         .map(|(format, profile)| {
             let path = format!("/{format}/{profile}");
             let headers = if profile == "shopify" { SHOPIFY } else { "{}" };
-            let more = format!(
-                ", format => '{format}', signature => '{profile}', headers => '{headers}'"
-            );
+            let more =
+                format!(", format => '{format}', signature => '{profile}', headers => '{headers}'");
             let url = receiver.url(&format!("{path}?tenant=7&a=b%20c"));
             let endpoint = shop.endpoint_with("peer", &url, &more);
-            Hook { format, profile, endpoint, path }
+            Hook {
+                format,
+                profile,
+                endpoint,
+                path,
+            }
         })
         .collect()
 }
@@ -133,7 +155,14 @@ fn emit(shop: &mut Outbox, n: usize) -> Event {
         "17.25",
         "true",
     ];
-    let texts = ["plain", "with blank", "Zoë %20 例", "quote\"percent%", "a/b?c#d", "😀"];
+    let texts = [
+        "plain",
+        "with blank",
+        "Zoë %20 例",
+        "quote\"percent%",
+        "a/b?c#d",
+        "😀",
+    ];
     let (data, text) = (datas[n % datas.len()], |dice: &mut Dice| *dice.pick(&texts));
     let (mut more, mut extensions) = (String::new(), json!({ "partnerid": "peer" }));
     let mut give = |name: &str, extension: &str, value: &str| {
@@ -161,7 +190,9 @@ fn emit(shop: &mut Outbox, n: usize) -> Event {
     if dice.percent(50) {
         give("traceparent", "traceparent", trace);
     }
-    let source = dice.percent(50).then_some("https://shop.example.com/orders?x=1");
+    let source = dice
+        .percent(50)
+        .then_some("https://shop.example.com/orders?x=1");
     if let Some(source) = source {
         give("source", "", source);
     }
@@ -179,7 +210,13 @@ fn emit(shop: &mut Outbox, n: usize) -> Event {
     }
 }
 
-fn case(receiver: &Receiver, hook: &Hook, request: &Request, body: &[u8], event: Option<&Event>) -> Value {
+fn case(
+    receiver: &Receiver,
+    hook: &Hook,
+    request: &Request,
+    body: &[u8],
+    event: Option<&Event>,
+) -> Value {
     let mut case = json!({
         "format": hook.format,
         "profile": hook.profile,

@@ -32,7 +32,9 @@ function cloudevent({ format, event }, headers, body) {
   expect('source', plain(read.source), event.source);
   expect('subject', plain(read.subject), event.subject ?? undefined);
   expect('time', Date.parse(read.time), Date.parse(event.occurred_at));
-  expect('data', read.data, event.data);
+  // In binary mode this library takes a number, true, false or null for a text that lost its quotes.
+  const scalar = event.data === null || !['object', 'string'].includes(typeof event.data);
+  expect('data', format === 'cloudevents-binary' && scalar ? JSON.parse(read.data) : read.data, event.data);
   for (const [name, value] of Object.entries(event.extensions)) {
     expect(name, plain(read[name]), value);
   }

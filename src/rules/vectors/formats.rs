@@ -193,7 +193,9 @@ fn sign(request: &Request<'_>, input: &Value, expected: &Value) -> Checked {
     };
     match http_signature::sign(request, &components, &params, label, &key) {
         Ok(signed) => {
-            same(&expected["signature_base"], &signed.base.into())?;
+            if let Some(base) = expected.get("signature_base") {
+                same(base, &signed.base.into())?;
+            }
             same(&expected["signature_input"], &signed.input.clone().into())?;
             same(&expected["signature"], &signed.signature.clone().into())?;
             http_signature::verify(request, &signed.input, &signed.signature, &verifying)
@@ -288,6 +290,25 @@ fn other_sender(input: &Value, expected: &Value) -> Checked {
         same(value, &found.as_str().into())?;
     }
     Ok(())
+}
+
+/// Rows in the form of the other files, made with public libraries of Python: which stands in `source`.
+#[test]
+fn every_own_vector_passes() {
+    const FILE: &str = "own_formats.jsonl";
+    let mut tally = Tally::new(FILE);
+    for row in rows(FILE) {
+        let (input, expected) = (&row["input"], &row["expected"]);
+        let result = match text(&row, "file") {
+            "cloudevents" => cloudevent(input, expected),
+            "http_signatures" => http(input, expected),
+            "legacy_signatures" => other_sender(input, expected),
+            "standard_webhooks" => super::signing::judge(&row),
+            other => Err(format!("no such file: {other}")),
+        };
+        tally.count(text(&row, "id"), result);
+    }
+    tally.finish();
 }
 
 fn bytes(encoded: &str) -> Result<Vec<u8>, String> {
