@@ -103,7 +103,7 @@ fn endpoints_of_one_event_get_it_each_in_its_own_format() {
     let only = |format: &str| receiver.requests_for(&format!("/{format}")).remove(0);
 
     let native = only("native");
-    assert_eq!(json(&native)["data"]["price"].to_string(), "1.10");
+    assert!(native.text().contains("\"price\": 1.10"));
     let structured = only("cloudevents-structured");
     let members = json(&structured);
     for (name, value) in [
@@ -160,7 +160,7 @@ fn a_pair_of_keys_signs_beside_the_former_secret_until_the_overlap_ends() {
     let receiver = Receiver::http();
     let endpoint = shop.endpoint("pair", &receiver.url("/hook"));
     let public = shop.text(&format!(
-        "secret from webhook.rotate_secret({}, '1 hour', 'v1a')",
+        "select secret from webhook.rotate_secret({}, '1 hour', 'v1a')",
         endpoint.id
     ));
     assert!(public.starts_with("whpk_"), "{public}");
@@ -275,7 +275,7 @@ fn what_ties_an_event_to_its_operation_is_on_the_wire_and_beside_its_attempts() 
     }
     assert_eq!(
         shop.number(&format!(
-            "count(*) from webhook.attempts
+            "select count(*) from webhook.attempts
               where event_id = '{event}' and correlation_id = 'request 4711 é' and causation = '{parent}' and traceparent = '{trace}'"
         )),
         2
@@ -302,7 +302,7 @@ fn update(shop: &mut Outbox, endpoint: &Endpoint, changes: &str) {
 
 fn revision(shop: &mut Outbox, event: &str, endpoint: &Endpoint) -> i64 {
     shop.number(&format!(
-        "revision from webhook.deliveries where event_id = '{event}' and endpoint_id = {}",
+        "select revision from webhook.deliveries where event_id = '{event}' and endpoint_id = {}",
         endpoint.id
     ))
 }

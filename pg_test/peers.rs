@@ -198,7 +198,7 @@ fn emit(shop: &mut Outbox, n: usize) -> Event {
     }
     let id = shop.emit_with("order.paid", "peer", data, &more);
     let occurred_at = shop.text(&format!(
-        "webhook._rfc3339(occurred_at) from webhook.events where event_id = '{id}'"
+        "select webhook._rfc3339(occurred_at) from webhook.events where event_id = '{id}'"
     ));
     let data: Value = serde_json::from_str(data).expect("the data");
     Event {
