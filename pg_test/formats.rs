@@ -83,6 +83,36 @@ fn what_waits_for_its_first_attempt_takes_the_format_of_the_day_it_is_made() {
 }
 
 #[test]
+fn what_may_have_been_sent_before_a_crash_is_sent_again_in_the_same_format() {
+    let mut cluster = Cluster::start_usual();
+    let receiver = Receiver::http();
+    receiver.script("/hook", vec![Answer::hang(), Answer::status(200)]);
+    let (endpoint, event) = {
+        let mut shop = Outbox::create(&cluster, "shop");
+        let endpoint = shop.endpoint("crash", &receiver.url("/hook"));
+        let event = shop.emit("order.paid", "crash", "{}");
+        receiver.wait_for(1, PATIENCE);
+        // No row of the delivery says yet what is on the wire.
+        update(&mut shop, &endpoint, "format => 'cloudevents-structured'");
+        (endpoint, event)
+    };
+    cluster.crash();
+    cluster.start();
+    let mut shop = Outbox::join(&cluster, "shop");
+    shop.wait_for_state(&event, &endpoint, "delivered");
+    let requests = receiver.wait_for(2, PATIENCE);
+    assert_eq!(requests[0].body, requests[1].body);
+    assert_eq!(requests[1].header("content-type"), Some("application/json"));
+    assert!(shop.is(&format!(
+        "error_category = 'lost' from webhook.attempts where event_id = '{event}' and attempt_no = 1"
+    )));
+    assert_eq!(revision(&mut shop, &event, &endpoint), 1);
+    let next = shop.emit("order.paid", "crash", "{}");
+    shop.wait_for_state(&next, &endpoint, "delivered");
+    assert_eq!(revision(&mut shop, &next, &endpoint), 2);
+}
+
+#[test]
 fn endpoints_of_one_event_get_it_each_in_its_own_format() {
     let mut shop = Outbox::join(&CLUSTER, "shop");
     let receiver = Receiver::http();

@@ -13,9 +13,11 @@ comment on function webhook._make_secret(bigint, bigint) is
 
 create function webhook._make_key_pair(
   key_id bigint,      -- id of the new key
-  endpoint_id bigint  -- its endpoint
-) returns bytea -- the private half of a new pair, as it is stored
-language c volatile strict parallel unsafe
+  endpoint_id bigint, -- its endpoint
+  out stored bytea,   -- the private half of a new pair, as it is stored
+  out public_key text -- its public half, whpk_ and base64
+) returns setof record -- one row
+language c volatile strict parallel unsafe rows 1
 as 'MODULE_PATHNAME', 'make_key_pair_wrapper';
 comment on function webhook._make_key_pair(bigint, bigint) is
   'Makes an ed25519 key pair and returns the private half as it is stored, like _make_secret. It never leaves the database in clear.';
@@ -115,20 +117,23 @@ set search_path = pg_catalog, webhook, pg_temp
 as $$
 declare
   kind text;
-  stored bytea;
 begin
   key_id := webhook._new_id();
   select webhook._key_kind(e.signature)
     into kind
     from webhook._endpoint e
    where e.endpoint_id = _add_secret.endpoint_id;
-  stored := case kind
-    when 'ed25519' then webhook._make_key_pair(key_id, endpoint_id)
-    else webhook._make_secret(key_id, endpoint_id)
-  end;
+  -- What is stored is in clear where there is no master key: it goes into the table without becoming a variable, which
+  -- would be a parameter of the statement, and could be logged.
+  if kind = 'ed25519' then
+    insert into webhook._secret (key_id, endpoint_id, kind, secret, public_key)
+    select _add_secret.key_id, _add_secret.endpoint_id, 'ed25519', p.stored, p.public_key
+      from webhook._make_key_pair(_add_secret.key_id, _add_secret.endpoint_id) as p;
+  else
+    insert into webhook._secret (key_id, endpoint_id, secret)
+    values (key_id, endpoint_id, webhook._make_secret(key_id, endpoint_id));
+  end if;
   secret := webhook._take_secret(key_id);
-  insert into webhook._secret (key_id, endpoint_id, kind, secret, public_key)
-  values (key_id, endpoint_id, kind, stored, case kind when 'ed25519' then secret end);
 end
 $$;
 comment on function webhook._add_secret(bigint) is 'Gives an endpoint a new signing key of the kind that its signature profile needs.';

@@ -38,9 +38,12 @@ fn make_secret(key_id: i64, endpoint_id: i64) -> Vec<u8> {
     stored
 }
 
-/// Makes a pair of keys; returns the private one as it is stored. What is handed out is the public one.
+/// Makes a pair of keys; returns the private one as it is stored, and the public one, which is what is handed out.
 #[pg_extern(sql = false)]
-fn make_key_pair(key_id: i64, endpoint_id: i64) -> Vec<u8> {
+fn make_key_pair(
+    key_id: i64,
+    endpoint_id: i64,
+) -> TableIterator<'static, (name!(stored, Vec<u8>), name!(public_key, String))> {
     let masters = vault::master_keys();
     let mut seed = Zeroizing::new([0; 32]);
     vault::fill(&mut seed[..]);
@@ -51,7 +54,7 @@ fn make_key_pair(key_id: i64, endpoint_id: i64) -> Vec<u8> {
     let stored = vault::store(masters.as_ref(), place, &seed[..]);
     let public = KeyPair::from_seed(&seed).public();
     MADE.set(Some((key_id, Zeroizing::new(public.expose()))));
-    stored
+    TableIterator::once((stored, public.expose()))
 }
 
 /// The kind of key that a signature profile needs; null when there is no such profile.
