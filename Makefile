@@ -7,7 +7,7 @@ PG ?= 15
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup build install stage demo test campaign bench lint clean
+.PHONY: help setup build install stage demo test peers campaign bench lint clean
 
 # Written down once, in Cargo.toml.
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -51,6 +51,10 @@ demo: ## shows a signed, a retried and a replayed delivery on a private server
 
 test: ## everything: lint, the pure rooms, both PostgreSQL versions
 	@pg_test/all
+
+peers: stage ## public receivers judge many events in every format and profile (the suite has them judge a few)
+	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \
+	  WEBHOOK_PEER_EVENTS=300 cargo test --locked --quiet -p webhook_outbox_test --test peers -- --nocapture
 
 campaign: stage ## the long forms: 200 kills under load, a soak, an outage with a million rows, fuzzing (2 h)
 	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \

@@ -32,9 +32,14 @@ create table webhook._endpoint (
   verified_by text collate "C",
   expires_at timestamptz,
   renewed_at timestamptz not null default pg_catalog.clock_timestamp(),
+  signature text collate "C" not null default 'v1',
+  headers jsonb,
+  headers_changed_at timestamptz,
   constraint _endpoint_pkey primary key (endpoint_id),
   constraint _endpoint_state_known check (state in ('unverified', 'active', 'paused', 'disabled', 'expired', 'deleted')),
-  constraint _endpoint_max_in_flight_positive check (max_in_flight > 0)
+  constraint _endpoint_max_in_flight_positive check (max_in_flight > 0),
+  constraint _endpoint_signature_known check (signature in (
+    'v1', 'v1a', 'rfc9421-hmac-sha256', 'rfc9421-ed25519', 'github', 'github-sha1', 'stripe', 'slack', 'shopify'))
 );
 comment on table webhook._endpoint is 'Endpoints: one subscription of one partner each. Rows are never deleted; state "deleted" keeps their deliveries readable.';
 comment on column webhook._endpoint.endpoint_id is 'Time-ordered random id, unique over nodes.';
@@ -67,6 +72,10 @@ comment on column webhook._endpoint.verified_at is 'When control of the URL in f
 comment on column webhook._endpoint.verified_by is 'How: challenge, graph, slack, or none when an operator did without.';
 comment on column webhook._endpoint.expires_at is 'When the endpoint expires unless it is renewed; null = never.';
 comment on column webhook._endpoint.renewed_at is 'When expires_at was last set.';
+comment on column webhook._endpoint.signature is 'Signature profile: how requests are signed from now on, retries included.';
+comment on column webhook._endpoint.headers is
+  'Headers that the operator adds to every request, an object of texts; null = none. Values may be credentials: no view and no log shows them.';
+comment on column webhook._endpoint.headers_changed_at is 'When they were last changed; null = never.';
 create index _endpoint_partner on webhook._endpoint (partner_id);
 comment on index webhook._endpoint_partner is 'Endpoints of a partner.';
 create index _endpoint_changed on webhook._endpoint (changed_xid);
@@ -121,14 +130,17 @@ create table webhook._endpoint_revision (
   revision integer not null,
   format text collate "C" not null default 'native',
   created_at timestamptz not null default pg_catalog.clock_timestamp(),
+  created_xid xid8 not null default pg_catalog.pg_current_xact_id(),
   constraint _endpoint_revision_pkey primary key (endpoint_id, revision),
-  constraint _endpoint_revision_format check (format in ('native'))
+  constraint _endpoint_revision_format check (format in ('native', 'cloudevents-structured', 'cloudevents-binary'))
 );
 comment on table webhook._endpoint_revision is 'Shapes of an endpoint''s payload. Append-only: retries and replays keep the shape of the first attempt.';
 comment on column webhook._endpoint_revision.endpoint_id is 'The endpoint.';
 comment on column webhook._endpoint_revision.revision is 'Number of the shape, from 1.';
-comment on column webhook._endpoint_revision.format is 'Form of the body; native = the envelope of the documentation.';
+comment on column webhook._endpoint_revision.format is 'Form of the body: native (the envelope of the documentation), cloudevents-structured or cloudevents-binary.';
 comment on column webhook._endpoint_revision.created_at is 'When the shape was chosen.';
+comment on column webhook._endpoint_revision.created_xid is
+  'Transaction that chose it: tells which shape an attempt had that may have been made before a crash.';
 
 create table webhook._secret (
   key_id bigint not null,
@@ -138,7 +150,11 @@ create table webhook._secret (
   secret bytea,
   created_by name not null default session_user,
   revoked_at timestamptz,
-  constraint _secret_pkey primary key (key_id)
+  kind text collate "C" not null default 'hmac-sha256',
+  public_key text collate "C",
+  constraint _secret_pkey primary key (key_id),
+  constraint _secret_kind_known check (kind in ('hmac-sha256', 'ed25519')),
+  constraint _secret_public_key_of_pairs check ((kind = 'ed25519') = (public_key is not null))
 );
 comment on table webhook._secret is 'Signing keys of endpoints. No function and no view shows key material after its creation.';
 comment on column webhook._secret.key_id is 'Id of the key, sent as webhook-key-id.';
@@ -148,6 +164,8 @@ comment on column webhook._secret.valid_until is 'End of its validity; null = cu
 comment on column webhook._secret.secret is 'The key as it is stored: encrypted under the master key, or in clear; null = destroyed.';
 comment on column webhook._secret.created_by is 'Session user who made it.';
 comment on column webhook._secret.revoked_at is 'When it was revoked.';
+comment on column webhook._secret.kind is 'hmac-sha256 (the receiver holds the same key) or ed25519 (the receiver holds the public half).';
+comment on column webhook._secret.public_key is 'whpk_ and the base64 of the public half; null for hmac-sha256.';
 create index _secret_endpoint on webhook._secret (endpoint_id);
 comment on index webhook._secret_endpoint is 'Keys of an endpoint.';
 

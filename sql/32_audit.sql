@@ -71,7 +71,14 @@ as $$
            'ordered', endpoint.ordered,
            'pending_url', endpoint.pending_url,
            'verified_by', endpoint.verified_by,
-           'expires_at', webhook._rfc3339(endpoint.expires_at))
+           'expires_at', webhook._rfc3339(endpoint.expires_at),
+           'format', (select r.format
+                        from webhook._endpoint_revision r
+                       where r.endpoint_id = endpoint.endpoint_id
+                         and r.revision = endpoint.revision),
+           'signature', endpoint.signature,
+           'headers', webhook._header_names(endpoint.headers),
+           'headers_changed_at', webhook._rfc3339(endpoint.headers_changed_at))
 $$;
 comment on function webhook._endpoint_facts(webhook._endpoint) is 'What the audit log compares of an endpoint.';
 

@@ -11,12 +11,23 @@ as 'MODULE_PATHNAME', 'make_secret_wrapper';
 comment on function webhook._make_secret(bigint, bigint) is
   'Makes a signing key and returns it as it is stored: encrypted under the master key, bound to this row; in clear, with a WARNING once per session, when there is none.';
 
+create function webhook._make_key_pair(
+  key_id bigint,      -- id of the new key
+  endpoint_id bigint, -- its endpoint
+  out stored bytea,   -- the private half of a new pair, as it is stored
+  out public_key text -- its public half, whpk_ and base64
+) returns setof record -- one row
+language c volatile strict parallel unsafe rows 1
+as 'MODULE_PATHNAME', 'make_key_pair_wrapper';
+comment on function webhook._make_key_pair(bigint, bigint) is
+  'Makes an ed25519 key pair and returns the private half as it is stored, like _make_secret. It never leaves the database in clear.';
+
 create function webhook._take_secret(
-  key_id bigint -- id of the key that _make_secret has just made
-) returns text -- whsec_ and base64, once; null afterwards
+  key_id bigint -- id of the key that _make_secret or _make_key_pair has just made
+) returns text -- whsec_ and base64, or whpk_ and the public half; once, null afterwards
 language c volatile strict parallel unsafe
 as 'MODULE_PATHNAME', 'take_secret_wrapper';
-comment on function webhook._take_secret(bigint) is 'Hands out, once, the signing key that this session has just made.';
+comment on function webhook._take_secret(bigint) is 'Hands out, once, what the receiver needs of the signing key that this session has just made.';
 
 create function webhook._make_seal_key(
   key_id bigint, -- id of the new key
@@ -29,11 +40,12 @@ comment on function webhook._make_seal_key(bigint, bigint) is 'Makes a seal key 
 create function webhook._reencrypted_secret(
   key_id bigint,      -- id of the key
   endpoint_id bigint, -- its endpoint
+  kind text,          -- hmac-sha256 or ed25519
   stored bytea        -- the key as it is stored
 ) returns bytea -- the same under the current master key; null when it cannot be decrypted
 language c volatile strict parallel unsafe
 as 'MODULE_PATHNAME', 'reencrypted_secret_wrapper';
-comment on function webhook._reencrypted_secret(bigint, bigint, bytea) is 'A signing key as it would be stored today.';
+comment on function webhook._reencrypted_secret(bigint, bigint, text, bytea) is 'A signing key as it would be stored today.';
 
 create function webhook._reencrypted_seal_key(
   key_id bigint, -- id of the key
@@ -97,19 +109,33 @@ comment on function webhook._keys_in_clear() is 'Whether there is something to e
 create function webhook._add_secret(
   endpoint_id bigint, -- the endpoint
   out key_id bigint,  -- id of its new key
-  out secret text     -- the key, to be handed to the caller
+  out secret text     -- the key, or the public half of the pair, to be handed to the caller
 ) returns record
 language plpgsql volatile parallel unsafe
 set search_path = pg_catalog, webhook, pg_temp
 as $$
+declare
+  kind text;
 begin
   key_id := webhook._new_id();
-  insert into webhook._secret (key_id, endpoint_id, secret)
-  values (key_id, endpoint_id, webhook._make_secret(key_id, endpoint_id));
+  select webhook._key_kind(e.signature)
+    into kind
+    from webhook._endpoint e
+   where e.endpoint_id = _add_secret.endpoint_id;
+  -- What is stored is in clear where there is no master key: it goes into the table without becoming a variable, which
+  -- would be a parameter of the statement, and could be logged.
+  if kind = 'ed25519' then
+    insert into webhook._secret (key_id, endpoint_id, kind, secret, public_key)
+    select _add_secret.key_id, _add_secret.endpoint_id, 'ed25519', p.stored, p.public_key
+      from webhook._make_key_pair(_add_secret.key_id, _add_secret.endpoint_id) as p;
+  else
+    insert into webhook._secret (key_id, endpoint_id, secret)
+    values (key_id, endpoint_id, webhook._make_secret(key_id, endpoint_id));
+  end if;
   secret := webhook._take_secret(key_id);
 end
 $$;
-comment on function webhook._add_secret(bigint) is 'Gives an endpoint a new signing key.';
+comment on function webhook._add_secret(bigint) is 'Gives an endpoint a new signing key of the kind that its signature profile needs.';
 
 create function webhook._add_seal_key(
   origin bigint -- origin that it seals for

@@ -241,6 +241,10 @@ begin
          verified_by = endpoint.verified_by,
          expires_at = endpoint.expires_at,
          renewed_at = endpoint.renewed_at,
+         revision = endpoint.revision,
+         signature = endpoint.signature,
+         headers = endpoint.headers,
+         headers_changed_at = endpoint.headers_changed_at,
          -- How the endpoint has answered is worth keeping: only what makes it another receiver voids it.
          generation = case
            when void or endpoint.url <> former.url then e.generation + 1

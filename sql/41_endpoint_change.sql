@@ -13,8 +13,11 @@ create function webhook.create_endpoint(
   policy text default null,               -- how deliveries are retried and limited; null = the policy "default"
   ordered boolean default false,          -- true: an event waits until the one before it of the same subject is settled
   expires_at timestamptz default null,    -- when it expires unless it is renewed; null = never
+  format text default 'native',           -- form of the body: native, cloudevents-structured or cloudevents-binary
+  signature text default 'v1',            -- how requests are signed: a signature profile
+  headers jsonb default '{}',             -- headers that are added to every request: an object of texts
   out endpoint_id bigint,                 -- the new endpoint
-  out secret text                         -- its signing secret, whsec_...; shown this once
+  out secret text                         -- its signing secret, whsec_..., shown this once; of a key pair its public half, whpk_...
 ) returns record
 language plpgsql volatile parallel unsafe
 security definer
@@ -33,6 +36,9 @@ begin
   perform webhook._check_argument('test', test is null);
   perform webhook._check_argument('verify', verify is null);
   perform webhook._check_argument('ordered', ordered is null);
+  perform webhook._check_argument('format', format is null);
+  perform webhook._check_argument('signature', signature is null);
+  perform webhook._check_argument('headers', headers is null);
   perform webhook._check_partner(partner_id);
   patterns := webhook._check_event_types(event_types);
   canonical_url := webhook._check_url(url);
@@ -40,6 +46,9 @@ begin
   policy := webhook._check_policy_exists(policy);
   perform webhook._check_method(verify);
   expires_at := webhook._check_expiry('expires_at', expires_at);
+  perform webhook._check_format(format);
+  perform webhook._check_signature(signature);
+  headers := nullif(webhook._check_headers(headers), '{}');
 
   -- Two transactions that both see one place left would both take it. Other partners are not concerned.
   perform pg_advisory_xact_lock(hashtextextended('webhook.create_endpoint ' || partner_id, 0));
@@ -60,19 +69,19 @@ begin
   endpoint_id := webhook._new_id();
   insert into webhook._endpoint as e
     (endpoint_id, partner_id, url, event_types, test, state, verify, description, max_in_flight, policy, ordered, origin,
-     expires_at, proof_asked_at, verified_at, verified_by)
+     expires_at, proof_asked_at, verified_at, verified_by, signature, headers, headers_changed_at)
   values
     (endpoint_id, partner_id, canonical_url, patterns, test, case verify when 'none' then 'active' else 'unverified' end, verify,
      description, max_in_flight, policy, ordered, webhook._origin(),
      expires_at, case when verify <> 'none' then clock_timestamp() end, case verify when 'none' then clock_timestamp() end,
-     case verify when 'none' then 'none' end)
+     case verify when 'none' then 'none' end, signature, headers, case when headers is not null then clock_timestamp() end)
   returning e.*
     into endpoint;
   if verify = 'none' then
     perform webhook._spare_proof(endpoint);
   end if;
-  insert into webhook._endpoint_revision (endpoint_id, revision)
-  values (endpoint_id, 1);
+  insert into webhook._endpoint_revision (endpoint_id, revision, format)
+  values (endpoint_id, 1, format);
   secret := (webhook._add_secret(endpoint_id)).secret;
   perform webhook._log(
     'create_endpoint', 'endpoint', endpoint_id::text, partner_id,
@@ -80,7 +89,7 @@ begin
   perform webhook._wake();
 end
 $$;
-comment on function webhook.create_endpoint(text, text, text[], boolean, text, text, integer, text, boolean, timestamptz) is
+comment on function webhook.create_endpoint(text, text, text[], boolean, text, text, integer, text, boolean, timestamptz, text, text, jsonb) is
   'Makes an endpoint and returns its id and its secret, which is never shown again. Its URL is challenged at once; until the proof it is unverified and its events wait. It gets the events of this transaction and every later one.';
 
 create function webhook.update_endpoint(
@@ -91,7 +100,10 @@ create function webhook.update_endpoint(
   max_in_flight integer default null, -- new concurrency, 0 = what the policy says; null = unchanged
   policy text default null,           -- new policy, '' = the policy "default"; null = unchanged
   ordered boolean default null,       -- whether the order of each subject is kept; null = unchanged
-  verify text default null            -- how control of the URL is to be proven from now on; null = unchanged
+  verify text default null,           -- how control of the URL is to be proven from now on; null = unchanged
+  format text default null,           -- new form of the body, for deliveries not attempted yet; null = unchanged
+  signature text default null,        -- new signature profile for the same kind of key; null = unchanged
+  headers jsonb default null          -- new headers, {} = none; null = unchanged
 ) returns void
 language plpgsql volatile parallel unsafe
 security definer
@@ -104,6 +116,9 @@ declare
 begin
   perform webhook._check_writable('change an endpoint');
   perform webhook._check_method(verify);
+  perform webhook._check_format(format);
+  perform webhook._check_signature(signature);
+  perform webhook._check_headers(headers);
   -- Before the row is locked, because the name is looked up: null in, null out.
   canonical_url := webhook._check_url(url);
   endpoint := webhook._take_endpoint(endpoint_id);
@@ -122,11 +137,12 @@ begin
     endpoint.policy := webhook._check_policy_exists(nullif(policy, ''));
   end if;
   endpoint.ordered := coalesce(ordered, endpoint.ordered);
+  endpoint := webhook._reshape(endpoint, format, signature, headers);
   perform webhook._save_endpoint(endpoint, 'update_endpoint', void => endpoint.state <> before);
 end
 $$;
-comment on function webhook.update_endpoint(bigint, text, text[], text, integer, text, boolean, text) is
-  'Changes an endpoint; what is left out stays. A new URL is challenged, and the old one stays in force until it is proven. The state stays, too: a disabled endpoint needs enable_endpoint. max_in_flight 0 and an empty policy return to the default, an empty description removes it.';
+comment on function webhook.update_endpoint(bigint, text, text[], text, integer, text, boolean, text, text, text, jsonb) is
+  'Changes an endpoint; what is left out stays. A new URL is challenged, and the old one stays in force until it is proven. The state stays, too: a disabled endpoint needs enable_endpoint. max_in_flight 0 and an empty policy return to the default, an empty description removes it. A delivery keeps the format of its first attempt; signature and headers are those of today in retries, too.';
 
 create function webhook.enable_endpoint(
   endpoint_id bigint,       -- the endpoint

@@ -73,8 +73,9 @@ comment on function webhook._save_keys(webhook._endpoint, text, bigint[], jsonb,
 create function webhook.rotate_secret(
   endpoint_id bigint,            -- the endpoint
   overlap interval default null, -- how long the former key signs as well, 0 to 7 days; null = webhook.rotation_overlap
+  signature text default null,   -- signature profile from now on, of either kind of key; null = unchanged
   out key_id bigint,             -- id of the new key
-  out secret text                -- the new signing secret, whsec_...; shown this once
+  out secret text                -- the new signing secret, whsec_..., shown this once; of a key pair its public half, whpk_...
 ) returns record
 language plpgsql volatile parallel unsafe
 security definer
@@ -86,6 +87,7 @@ declare
   ends timestamptz;
 begin
   perform webhook._check_writable('rotate a secret');
+  perform webhook._check_signature(signature);
   overlap := coalesce(overlap, current_setting('webhook.rotation_overlap')::interval);
   if overlap not between interval '0' and interval '7 days' then
     raise exception using
@@ -103,6 +105,12 @@ begin
       detail = format('%s keys sign; the limit is 5 with the new one.', cardinality(before)),
       hint = 'End the overlaps with webhook.confirm_rotation, or rotate with overlap => ''0''.';
   end if;
+  if signature is not null then
+    -- Before the key is made, whose kind it tells.
+    update webhook._endpoint e
+       set signature = rotate_secret.signature
+     where e.endpoint_id = rotate_secret.endpoint_id;
+  end if;
   ends := clock_timestamp() + overlap;
   -- An earlier overlap is not made longer by this one.
   update webhook._secret s
@@ -114,11 +122,12 @@ begin
     from webhook._add_secret(endpoint_id) as a;
   perform webhook._save_keys(
     endpoint, 'rotate_secret', before,
-    case when overlap > interval '0' then jsonb_build_object('valid_until', webhook._rfc3339(ends)) else '{}' end);
+    case when overlap > interval '0' then jsonb_build_object('valid_until', webhook._rfc3339(ends)) else '{}' end
+      || jsonb_strip_nulls(jsonb_build_object('signature', signature)));
 end
 $$;
-comment on function webhook.rotate_secret(bigint, interval) is
-  'Gives an endpoint a new signing key and returns it, which is never shown again. The former key signs as well until the overlap has passed or confirm_rotation ends it.';
+comment on function webhook.rotate_secret(bigint, interval, text) is
+  'Gives an endpoint a new signing key and returns it, which is never shown again. The former key signs as well until the overlap has passed or confirm_rotation ends it. Where a profile has room for one signature, the former key alone makes it until then.';
 
 create function webhook.confirm_rotation(
   endpoint_id bigint -- the endpoint
@@ -155,7 +164,7 @@ create function webhook.revoke_secret(
   key_id bigint default null,  -- the key; null = every key of the endpoint
   pause boolean default false, -- true: the endpoint is paused as well
   out new_key_id bigint,       -- id of the key that was made because none was left; null = one was
-  out secret text              -- that key, whsec_...; shown this once
+  out secret text              -- that key, whsec_..., shown this once; of a key pair its public half, whpk_...
 ) returns record
 language plpgsql volatile parallel unsafe
 security definer
@@ -233,8 +242,8 @@ begin
   perform webhook._check_writable('encrypt keys');
   master_key_id := webhook._master_key_id();
   with renewed as materialized (
-    select s.key_id, webhook._reencrypted_secret(s.key_id, s.endpoint_id, s.secret) as secret
-      from (select s.key_id, s.endpoint_id, s.secret
+    select s.key_id, webhook._reencrypted_secret(s.key_id, s.endpoint_id, s.kind, s.secret) as secret
+      from (select s.key_id, s.endpoint_id, s.kind, s.secret
               from webhook._secret s
              where s.secret is not null
                and s.stored_under is distinct from master_key_id

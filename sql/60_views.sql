@@ -176,7 +176,10 @@ select webhook._delivery_id(a.event_id, a.endpoint_id) as delivery_id,
        a.next_attempt_at,
        a.response_bytes,
        a.key_ids,
-       a.body_sha256
+       a.body_sha256,
+       (select e.correlation_id from webhook._event e where e.event_id = a.event_id) as correlation_id,
+       (select e.causation from webhook._event e where e.event_id = a.event_id) as causation,
+       (select e.traceparent from webhook._event e where e.event_id = a.event_id) as traceparent
   from webhook._attempt a
 union all
 -- A first try that succeeded has no row in _attempt until there is a second one.
@@ -194,7 +197,10 @@ select webhook._delivery_id(d.event_id, d.endpoint_id),
        null,
        d.last_response_bytes,
        d.last_key_ids,
-       d.last_body_sha256
+       d.last_body_sha256,
+       (select e.correlation_id from webhook._event e where e.event_id = d.event_id),
+       (select e.causation from webhook._event e where e.event_id = d.event_id),
+       (select e.traceparent from webhook._event e where e.event_id = d.event_id)
   from webhook._delivery d
  where d.state = 'delivered'
    and d.attempt_count = 1;
@@ -215,6 +221,9 @@ comment on column webhook.attempts.next_attempt_at is 'When the next attempt was
 comment on column webhook.attempts.response_bytes is 'Bytes of response body read.';
 comment on column webhook.attempts.key_ids is 'Ids of the keys that signed, in order.';
 comment on column webhook.attempts.body_sha256 is 'SHA-256 of the body sent.';
+comment on column webhook.attempts.correlation_id is 'Ties the event to the operation that caused it; sent as webhook-correlation-id, percent-encoded. This and the two below are looked up for each row.';
+comment on column webhook.attempts.causation is 'Event id of the parent event; sent as webhook-causation-id.';
+comment on column webhook.attempts.traceparent is 'W3C trace context of the operation; sent as traceparent.';
 
 create view webhook.endpoints as
 select e.endpoint_id,
@@ -246,7 +255,9 @@ select e.endpoint_id,
        e.verified_at,
        e.verified_by,
        substring(e.pending_url from '^[a-z]+://([^/?#]*)') as pending_host,
-       e.expires_at
+       e.expires_at,
+       e.signature,
+       e.header_names
   from webhook._endpoint e
   join webhook._seen_endpoint f on f.endpoint_id = e.endpoint_id
   left join webhook._endpoint_revision r on r.endpoint_id = e.endpoint_id and r.revision = e.revision;
@@ -263,7 +274,7 @@ comment on column webhook.endpoints.verify is 'How control of the URL is to be p
 comment on column webhook.endpoints.description is 'Free text of the operator.';
 comment on column webhook.endpoints.max_in_flight is 'Concurrent requests; null = what the policy says.';
 comment on column webhook.endpoints.key_ids is 'Ids of the keys that sign now; null when there is none.';
-comment on column webhook.endpoints.format is 'Form of the body.';
+comment on column webhook.endpoints.format is 'Form of the body: native, cloudevents-structured or cloudevents-binary.';
 comment on column webhook.endpoints.revision is 'Number of the current shape.';
 comment on column webhook.endpoints.inert is 'True in a copy of the database that made the endpoint: nothing is sent to it.';
 comment on column webhook.endpoints.created_at is 'When it was made.';
@@ -274,6 +285,8 @@ comment on column webhook.endpoints.verified_at is 'When control of the URL was 
 comment on column webhook.endpoints.verified_by is 'How: challenge, graph, slack, or none when an operator did without.';
 comment on column webhook.endpoints.pending_host is 'Host of a new URL that is not proven yet; url stays in force until it is.';
 comment on column webhook.endpoints.expires_at is 'When it expires unless it is renewed; null = never.';
+comment on column webhook.endpoints.signature is 'Signature profile.';
+comment on column webhook.endpoints.header_names is 'Names of the headers that the operator adds; null = none.';
 
 create view webhook.event_types as
 select t.name,

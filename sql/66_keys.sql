@@ -10,7 +10,9 @@ select s.key_id,
        s.valid_until,
        s.revoked_at,
        case when s.kept then s.stored_under is not null end as encrypted,
-       s.stored_under as master_key_id
+       s.stored_under as master_key_id,
+       s.kind,
+       s.public_key
   from webhook._secret s
   join webhook._endpoint e on e.endpoint_id = s.endpoint_id;
 comment on view webhook.signing_keys is
@@ -25,6 +27,8 @@ comment on column webhook.signing_keys.valid_until is 'When it ceases, or ceased
 comment on column webhook.signing_keys.revoked_at is 'When it was revoked; null = it was not.';
 comment on column webhook.signing_keys.encrypted is 'Whether it is stored encrypted; null when its material is destroyed.';
 comment on column webhook.signing_keys.master_key_id is 'Id of the master key that it is stored under.';
+comment on column webhook.signing_keys.kind is 'hmac-sha256 or ed25519.';
+comment on column webhook.signing_keys.public_key is 'Of an ed25519 key, what receivers check signatures with: whpk_ and base64; null otherwise.';
 
 create view webhook.seal_keys as
 select k.key_id,

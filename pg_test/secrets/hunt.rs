@@ -117,7 +117,14 @@ fn hunt(encrypted: bool) {
     if encrypted {
         secrets.push(format!("whsec_{}", line(1)));
     } else {
-        // Without a master key the seal keys can be known, too.
+        // Without a master key the seal keys can be known, too, and the private half of a pair.
+        shop.run(&format!(
+            "select webhook.create_endpoint('c', '{}', signature => 'v1a', verify => 'none')",
+            receiver.url("/c")
+        ));
+        secrets.extend(shop.column(
+            "select 'whsec_' || encode(substring(secret from 2), 'base64') from webhook._secret where kind = 'ed25519'",
+        ));
         secrets.extend(shop.column(
             "select 'whsec_' || encode(substring(key from 2), 'base64') from webhook._seal_key",
         ));

@@ -12,6 +12,7 @@ pub mod dice;
 pub mod dns;
 pub mod explanation;
 pub mod invariants;
+pub mod judges;
 pub mod kills;
 pub mod master_key;
 pub mod meter;

@@ -11,6 +11,7 @@ main() {
   install_packages
   open_build_folder
   make_venv
+  make_peers
   for major in "$@"; do
     make_server "$major"
   done
@@ -72,6 +73,25 @@ make_venv() {
   "$python" -m venv "$BUILD/venv"
   "$BUILD/venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$wanted"
   cp "$wanted" "$BUILD/venv/installed"
+}
+
+# The public receivers that run in Node. Nothing of theirs is run while they are installed.
+make_peers() {
+  local wanted="$here/peers" into="$BUILD/peers"
+  if ! command -v npm >/dev/null; then
+    if [ "$(id -u)" != 0 ]; then
+      echo "please install Node.js 20 or later, with npm" >&2
+      exit 1
+    fi
+    quietly env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends nodejs npm
+  fi
+  mkdir -p "$into"
+  # Beside their modules, where Node looks for those.
+  cp "$wanted"/judge.py "$wanted"/judge.mjs "$into/"
+  cmp -s "$wanted/package-lock.json" "$into/installed" && return 0
+  cp "$wanted"/package.json "$wanted"/package-lock.json "$into/"
+  (cd "$into" && quietly npm ci --ignore-scripts --no-audit --no-fund)
+  cp "$wanted/package-lock.json" "$into/installed"
 }
 
 # A private copy of the server, so that tests and demo put nothing into the machine's own PostgreSQL.

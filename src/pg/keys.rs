@@ -12,7 +12,9 @@ use zeroize::Zeroizing;
 
 use super::error::Raise;
 use super::{outbox, vault};
-use crate::rules::signing::Secret;
+use crate::rules::ed25519::KeyPair;
+use crate::rules::profile::Profile;
+use crate::rules::signing::{Algorithm, Secret};
 use crate::rules::vault::{Place, up_to_date};
 
 thread_local! {
@@ -34,6 +36,31 @@ fn make_secret(key_id: i64, endpoint_id: i64) -> Vec<u8> {
     let stored = vault::store(masters.as_ref(), place, secret.as_bytes());
     MADE.set(Some((key_id, Zeroizing::new(secret.expose()))));
     stored
+}
+
+/// Makes a pair of keys; returns the private one as it is stored, and the public one, which is what is handed out.
+#[pg_extern(sql = false)]
+fn make_key_pair(
+    key_id: i64,
+    endpoint_id: i64,
+) -> TableIterator<'static, (name!(stored, Vec<u8>), name!(public_key, String))> {
+    let masters = vault::master_keys();
+    let mut seed = Zeroizing::new([0; 32]);
+    vault::fill(&mut seed[..]);
+    let place = Place::Pair {
+        key_id,
+        endpoint_id,
+    };
+    let stored = vault::store(masters.as_ref(), place, &seed[..]);
+    let public = KeyPair::from_seed(&seed).public();
+    MADE.set(Some((key_id, Zeroizing::new(public.expose()))));
+    TableIterator::once((stored, public.expose()))
+}
+
+/// The kind of key that a signature profile needs; null when there is no such profile.
+#[pg_extern(sql = false)]
+fn key_kind(signature: &str) -> Option<&'static str> {
+    Profile::parse(signature).map(|profile| profile.algorithm().as_str())
 }
 
 /// Tells PostgreSQL that `take_secret_wrapper` follows the version 1 calling convention.
@@ -70,12 +97,9 @@ fn make_seal_key(key_id: i64, origin: i64) -> Vec<u8> {
 
 /// A signing key as it would be stored today; null when it cannot be decrypted.
 #[pg_extern(sql = false)]
-fn reencrypted_secret(key_id: i64, endpoint_id: i64, stored: &[u8]) -> Option<Vec<u8>> {
-    let place = Place::Signing {
-        key_id,
-        endpoint_id,
-    };
-    reencrypted(place, stored)
+fn reencrypted_secret(key_id: i64, endpoint_id: i64, kind: &str, stored: &[u8]) -> Option<Vec<u8>> {
+    let kind = Algorithm::parse(kind)?;
+    reencrypted(Place::of_endpoint(kind, key_id, endpoint_id), stored)
 }
 
 /// A seal key as it would be stored today; null when it cannot be decrypted.

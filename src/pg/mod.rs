@@ -12,6 +12,7 @@ mod launcher;
 mod leader;
 mod outbox;
 mod settings;
+mod shape;
 mod utility;
 mod vault;
 mod wake;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::rules::signing::{Secret, SigningKey};
+use crate::rules::signing::{Key, SigningKey};
 
 /// A key and the end of its validity.
 #[derive(Clone, Debug)]
@@ -47,22 +47,23 @@ impl Keyring {
     }
 
     /// A key by its id, whether it still signs or not.
-    pub fn secret(&self, id: i64) -> Option<&Secret> {
+    pub fn key(&self, id: i64) -> Option<&Key> {
         let (_, keys) = self.sets.first()?;
-        keys.iter().find(|key| key.id == id).map(|key| &key.secret)
+        keys.iter().find(|key| key.id == id).map(|key| &key.key)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::signing::Secret;
     use proptest::prelude::*;
 
     fn held(id: i64, valid_until: Option<i64>) -> HeldKey {
         HeldKey {
             key: SigningKey {
                 id,
-                secret: Secret::generate([7; 32]),
+                key: Secret::generate([7; 32]).into(),
             },
             valid_until,
         }
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(ids(&ring, 100), [3, 2]);
         assert_eq!(ids(&ring, 199), [3, 2]);
         assert_eq!(ids(&ring, 200), [3]);
-        assert!(ring.secret(1).is_some() && ring.secret(4).is_none());
+        assert!(ring.key(1).is_some() && ring.key(4).is_none());
     }
 
     #[test]

@@ -6,22 +6,30 @@
 pub mod adaptive;
 pub mod address;
 pub mod challenge;
+pub mod cloudevents;
 pub mod delivery;
+pub mod digest;
+pub mod ed25519;
 pub mod envelope;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
+pub mod headers;
 pub mod health;
 mod host_name;
+pub mod http_signature;
 pub mod ids;
 pub mod keyring;
+pub mod legacy_signature;
 pub mod matching;
 pub mod policy;
+pub mod profile;
 pub mod proxy;
 pub mod redaction;
 mod refusal;
 pub mod retry_after;
 pub mod scheduler;
+pub mod shape;
 pub mod signing;
 pub mod snapshot;
 pub mod target;

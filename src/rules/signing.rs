@@ -1,4 +1,5 @@
-//! Symmetric signatures of Standard Webhooks 1.0.0: making them, checking them, and the secrets behind them.
+//! Signatures of Standard Webhooks 1.0.0: making them, checking them, and the symmetric secrets behind them (the
+//! asymmetric ones are in `ed25519`).
 //!
 //! A signature covers `id.timestamp.body`, byte for byte. The clock is an argument. Nothing here stores a
 //! secret, and no error carries one: a [`Secret`] shows itself only when asked by [`Secret::expose`].
@@ -11,6 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use zeroize::{ZeroizeOnDrop, Zeroizing};
+
+use crate::rules::ed25519::{KeyPair, PublicKey};
 
 /// A symmetric key of 24-64 bytes; overwritten when dropped.
 #[derive(Clone, ZeroizeOnDrop)]
@@ -68,20 +71,98 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A secret and the id under which it may be spoken of.
+/// What signs: the two kinds of key that there are.
+#[derive(Clone, Debug)]
+pub enum Key {
+    /// HMAC-SHA256; the receiver holds the same key.
+    Symmetric(Secret),
+    /// ed25519; the receiver holds the public half.
+    Asymmetric(KeyPair),
+}
+
+impl From<Secret> for Key {
+    fn from(secret: Secret) -> Self {
+        Self::Symmetric(secret)
+    }
+}
+
+impl From<KeyPair> for Key {
+    fn from(pair: KeyPair) -> Self {
+        Self::Asymmetric(pair)
+    }
+}
+
+impl Key {
+    /// The signature of a text as it stands, HMAC-SHA256 or ed25519.
+    pub fn sign(&self, text: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Symmetric(secret) => mac_of(secret, &[text]).finalize().into_bytes().to_vec(),
+            Self::Asymmetric(pair) => pair.sign(text).to_vec(),
+        }
+    }
+
+    /// Which kind it is.
+    pub const fn algorithm(&self) -> Algorithm {
+        match self {
+            Self::Symmetric(_) => Algorithm::HmacSha256,
+            Self::Asymmetric(_) => Algorithm::Ed25519,
+        }
+    }
+}
+
+/// The two kinds of key, by the names of RFC 9421's registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// `hmac-sha256`.
+    HmacSha256,
+    /// `ed25519`.
+    Ed25519,
+}
+
+impl Algorithm {
+    /// The registered name, which is also what is stored.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::HmacSha256 => "hmac-sha256",
+            Self::Ed25519 => "ed25519",
+        }
+    }
+
+    /// The kind of this name.
+    pub fn parse(name: &str) -> Option<Algorithm> {
+        match name {
+            "hmac-sha256" => Some(Self::HmacSha256),
+            "ed25519" => Some(Self::Ed25519),
+            _ => None,
+        }
+    }
+}
+
+/// A key and the id under which it may be spoken of.
 #[derive(Clone, Debug)]
 pub struct SigningKey {
     /// What the header `webhook-key-id` and the attempts show.
     pub id: i64,
     /// The key.
-    pub secret: Secret,
+    pub key: Key,
 }
 
-/// One signature, `v1,` and base64: what stands in `webhook-signature` for one key.
-pub fn sign_v1(secret: &Secret, message_id: &str, timestamp: i64, body: &[u8]) -> String {
-    let mac = signed_text(secret, message_id, &timestamp.to_string(), body);
-    let mut text = String::from("v1,");
-    STANDARD.encode_string(mac.finalize().into_bytes(), &mut text);
+/// One signature, what stands in `webhook-signature` for one key: `v1,` or `v1a,` and base64.
+pub fn sign(key: &Key, message_id: &str, timestamp: i64, body: &[u8]) -> String {
+    let timestamp = timestamp.to_string();
+    let mut text;
+    match key {
+        Key::Symmetric(secret) => {
+            text = String::from(V1);
+            let mac = signed_text(secret, message_id, &timestamp, body);
+            STANDARD.encode_string(mac.finalize().into_bytes(), &mut text);
+        }
+        Key::Asymmetric(pair) => {
+            text = String::from(V1A);
+            let signature = pair.sign(&joined(message_id, &timestamp, body));
+            STANDARD.encode_string(signature, &mut text);
+        }
+    }
     text
 }
 
@@ -94,7 +175,7 @@ pub fn signature_header(
 ) -> String {
     let signatures: Vec<String> = keys
         .iter()
-        .map(|key| sign_v1(&key.secret, message_id, timestamp, body))
+        .map(|key| sign(&key.key, message_id, timestamp, body))
         .collect();
     signatures.join(" ")
 }
@@ -117,12 +198,52 @@ pub struct Received<'a> {
     pub body: &'a [u8],
 }
 
+/// What checks a signature.
+#[derive(Clone, Debug)]
+pub enum VerifyingKey {
+    /// The key that signed, too.
+    Symmetric(Secret),
+    /// The public half of the one that signed.
+    Public(PublicKey),
+}
+
+impl VerifyingKey {
+    /// Whether a signature is of this text; the time it takes does not tell how wrong it is.
+    pub fn accepts(&self, text: &[u8], signature: &[u8]) -> bool {
+        match self {
+            Self::Symmetric(secret) => mac_of(secret, &[text]).verify_slice(signature).is_ok(),
+            Self::Public(key) => key.verify(text, signature),
+        }
+    }
+
+    /// Which kind it is.
+    pub const fn algorithm(&self) -> Algorithm {
+        match self {
+            Self::Symmetric(_) => Algorithm::HmacSha256,
+            Self::Public(_) => Algorithm::Ed25519,
+        }
+    }
+}
+
+impl From<Secret> for VerifyingKey {
+    fn from(secret: Secret) -> Self {
+        Self::Symmetric(secret)
+    }
+}
+
+impl From<PublicKey> for VerifyingKey {
+    fn from(key: PublicKey) -> Self {
+        Self::Public(key)
+    }
+}
+
 /// Checks that one of the keys signed the message not more than `tolerance` seconds from `now_unix`.
 ///
-/// Returns the time of signing. Signatures other than `v1` are skipped, whatever they are, and the
-/// comparison takes the same time for every wrong signature.
-pub fn verify_v1<'a>(
-    keys: &[Secret],
+/// Returns the time of signing. A key looks at signatures of its own kind only: an HMAC under the bytes of a public
+/// key must never pass. Other signatures are skipped, whatever they are, and the comparison takes the same time
+/// for every wrong signature.
+pub fn verify<'a>(
+    keys: &[VerifyingKey],
     message: &Received<'a>,
     now_unix: i64,
     tolerance: u64,
@@ -143,16 +264,28 @@ pub fn verify_v1<'a>(
             Rejection::TooNew
         });
     }
+    let decoded =
+        |signature: &str, scheme: &str| STANDARD.decode(signature.strip_prefix(scheme)?).ok();
     for key in keys {
         // The text as it was received is what was signed; a rewritten number might be another text.
-        let mac = signed_text(key, id, timestamp, message.body);
-        for signature in signatures.split(' ') {
-            let decoded = signature
-                .strip_prefix("v1,")
-                .and_then(|encoded| STANDARD.decode(encoded).ok());
-            if decoded.is_some_and(|bytes| mac.clone().verify_slice(&bytes).is_ok()) {
-                return Ok(signed_at);
+        let matches = match key {
+            VerifyingKey::Symmetric(secret) => {
+                let mac = signed_text(secret, id, timestamp, message.body);
+                signatures
+                    .split(' ')
+                    .filter_map(|signature| decoded(signature, V1))
+                    .any(|bytes| mac.clone().verify_slice(&bytes).is_ok())
             }
+            VerifyingKey::Public(public) => {
+                let signed = joined(id, timestamp, message.body);
+                signatures
+                    .split(' ')
+                    .filter_map(|signature| decoded(signature, V1A))
+                    .any(|bytes| public.verify(&signed, &bytes))
+            }
+        };
+        if matches {
+            return Ok(signed_at);
         }
     }
     Err(Rejection::NoMatch)
@@ -207,18 +340,30 @@ impl Rejection {
 }
 
 fn signed_text(secret: &Secret, message_id: &str, timestamp: &str, body: &[u8]) -> Hmac<Sha256> {
+    mac_of(
+        secret,
+        &[
+            message_id.as_bytes(),
+            b".",
+            timestamp.as_bytes(),
+            b".",
+            body,
+        ],
+    )
+}
+
+fn mac_of(secret: &Secret, parts: &[&[u8]]) -> Hmac<Sha256> {
     // HMAC takes keys of any length; the error exists for other algorithms of the trait.
     let mut mac = Hmac::<Sha256>::new_from_slice(&secret.0).expect("HMAC takes any key");
-    for part in [
-        message_id.as_bytes(),
-        b".",
-        timestamp.as_bytes(),
-        b".",
-        body,
-    ] {
+    for part in parts {
         mac.update(part);
     }
     mac
+}
+
+/// The signed text in one piece, which ed25519 reads twice.
+fn joined(message_id: &str, timestamp: &str, body: &[u8]) -> Vec<u8> {
+    [message_id.as_bytes(), timestamp.as_bytes(), body].join(&b'.')
 }
 
 /// Unix seconds in the one way we write them: digits, no sign, no leading zero.
@@ -232,137 +377,9 @@ fn parse_timestamp(text: &str) -> Option<i64> {
 }
 
 const PREFIX: &str = "whsec_";
+const V1: &str = "v1,";
+const V1A: &str = "v1a,";
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const TEXT: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-
-    fn key(id: i64, byte: u8) -> SigningKey {
-        SigningKey {
-            id,
-            secret: Secret::generate([byte; 32]),
-        }
-    }
-
-    #[test]
-    fn a_secret_never_shows_itself() {
-        let secret = Secret::parse(TEXT).unwrap();
-        assert_eq!(format!("{secret:?}"), "Secret(..)");
-        let key = SigningKey { id: 7, secret };
-        assert_eq!(
-            format!("{key:?}"),
-            "SigningKey { id: 7, secret: Secret(..) }"
-        );
-    }
-
-    #[test]
-    fn only_24_to_64_bytes_make_a_secret() {
-        for (length, accepted) in [(0, false), (23, false), (24, true), (64, true), (65, false)] {
-            let bytes = vec![7; length];
-            assert_eq!(Secret::from_bytes(&bytes).is_ok(), accepted, "{length}");
-            let text = format!("whsec_{}", STANDARD.encode(&bytes));
-            assert_eq!(Secret::parse(&text).is_ok(), accepted, "{length}");
-        }
-        let long = format!("whsec_{}", "A".repeat(100_000));
-        assert_eq!(Secret::parse(&long).unwrap_err(), SecretError::Length);
-    }
-
-    #[test]
-    fn base64_of_a_secret_is_never_repaired() {
-        let good = Secret::generate([0xff; 32]).expose();
-        assert!(Secret::parse(&good).is_ok());
-        for text in [
-            good.trim_end_matches('=').to_string(),
-            format!("{good}="),
-            format!(" {good}"),
-            format!("{good}\n"),
-            good.replace('/', "_"),
-            // The last character carries two bits that belong to no byte; they must be zero.
-            good.replace("8=", "9="),
-            format!("whsec_{good}"),
-        ] {
-            assert_eq!(
-                Secret::parse(&text).unwrap_err(),
-                SecretError::Encoding,
-                "{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn every_key_signs_in_the_order_given() {
-        let keys = [key(2, 2), key(1, 1)];
-        let header = signature_header(&keys, "evt_x", 1, b"{}");
-        let expected: Vec<String> = keys
-            .iter()
-            .map(|key| sign_v1(&key.secret, "evt_x", 1, b"{}"))
-            .collect();
-        assert_eq!(header, expected.join(" "));
-        assert_eq!(signature_header(&[], "evt_x", 1, b"{}"), "");
-    }
-
-    proptest! {
-        #[test]
-        fn secrets_round_trip(bytes in proptest::collection::vec(any::<u8>(), 24..=64)) {
-            let secret = Secret::from_bytes(&bytes).unwrap();
-            let again = Secret::parse(&secret.expose()).unwrap();
-            prop_assert_eq!(again.as_bytes(), &bytes[..]);
-        }
-
-        #[test]
-        fn a_secret_has_one_text_only(
-            bytes in proptest::collection::vec(any::<u8>(), 24..=64), at: prop::sample::Index, other in "[A-Za-z0-9+/=_ \n-]",
-        ) {
-            // Whatever is changed about a text, what is still accepted is the text of the key that it stands for.
-            let mut text = Secret::from_bytes(&bytes).unwrap().expose();
-            let at = PREFIX.len() + at.index(text.len() - PREFIX.len());
-            text.replace_range(at..=at, &other);
-            if let Ok(secret) = Secret::parse(&text) {
-                prop_assert_eq!(secret.expose(), text);
-            }
-        }
-
-        #[test]
-        fn no_text_makes_the_secret_parser_panic(text in ".{0,100}") {
-            let _ = Secret::parse(&text);
-        }
-
-        #[test]
-        fn what_any_key_signed_is_accepted_and_a_changed_body_is_not(
-            bytes: [u8; 32], body in proptest::collection::vec(any::<u8>(), 0..100),
-            at in 0i64..=99_999_999_999, other: u8,
-        ) {
-            let keys = [key(1, 9), SigningKey { id: 2, secret: Secret::generate(bytes) }];
-            let timestamp = at.to_string();
-            let header = signature_header(&keys, "evt_x", at, &body);
-            let message = Received {
-                id: Some("evt_x"),
-                timestamp: Some(&timestamp),
-                signature: Some(&header),
-                body: &body,
-            };
-            let receiver = [keys[1].secret.clone()];
-            prop_assert_eq!(verify_v1(&receiver, &message, at, 0), Ok(at));
-            let mut changed = body.clone();
-            changed.push(other);
-            let message = Received { body: &changed, ..message };
-            prop_assert_eq!(verify_v1(&receiver, &message, at, 0), Err(Rejection::NoMatch));
-        }
-
-        #[test]
-        fn no_header_makes_the_check_panic(
-            id in ".{0,9}", timestamp in ".{0,14}", signature in ".{0,40}", now: i64, tolerance: u64,
-        ) {
-            let message = Received {
-                id: Some(&id),
-                timestamp: Some(&timestamp),
-                signature: Some(&signature),
-                body: b"",
-            };
-            let _ = verify_v1(&[key(1, 1).secret], &message, now, tolerance);
-        }
-    }
-}
+#[path = "signing_tests.rs"]
+mod tests;

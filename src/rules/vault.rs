@@ -14,6 +14,8 @@ use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
+use crate::rules::signing::Algorithm;
+
 /// Bytes of a nonce.
 pub const NONCE: usize = 24;
 /// Bytes of the id of a master key.
@@ -37,6 +39,13 @@ pub enum Place {
         /// Its endpoint.
         endpoint_id: i64,
     },
+    /// The private key of a pair of an endpoint.
+    Pair {
+        /// Id of the key.
+        key_id: i64,
+        /// Its endpoint.
+        endpoint_id: i64,
+    },
     /// A key that seals events.
     Seal {
         /// Id of the key.
@@ -47,10 +56,26 @@ pub enum Place {
 }
 
 impl Place {
+    /// The place of an endpoint's key of this kind.
+    pub const fn of_endpoint(algorithm: Algorithm, key_id: i64, endpoint_id: i64) -> Place {
+        match algorithm {
+            Algorithm::HmacSha256 => Self::Signing {
+                key_id,
+                endpoint_id,
+            },
+            Algorithm::Ed25519 => Self::Pair {
+                key_id,
+                endpoint_id,
+            },
+        }
+    }
+
     /// Id of the key.
     pub const fn key_id(self) -> i64 {
         match self {
-            Self::Signing { key_id, .. } | Self::Seal { key_id, .. } => key_id,
+            Self::Signing { key_id, .. }
+            | Self::Pair { key_id, .. }
+            | Self::Seal { key_id, .. } => key_id,
         }
     }
 
@@ -60,6 +85,11 @@ impl Place {
                 key_id,
                 endpoint_id,
             } => (&b"signing"[..], key_id, endpoint_id),
+            // A label of its own: the bytes of one kind of key, which a receiver may hold, must never serve as the other.
+            Self::Pair {
+                key_id,
+                endpoint_id,
+            } => (&b"ed25519"[..], key_id, endpoint_id),
             Self::Seal { key_id, origin } => (&b"seal"[..], key_id, origin),
         };
         let mut data = b"webhook_outbox vault 1\n".to_vec();

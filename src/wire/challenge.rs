@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use crate::rules::challenge::{Challenge, MAX_ANSWER};
 use crate::rules::delivery::{Answer, Category, Outcome};
-use crate::rules::signing::{self, SigningKey};
+use crate::rules::profile::{Outgoing, Profile};
+use crate::rules::signing::SigningKey;
 use crate::rules::target::{Refusal, Target};
 use crate::wire::classify;
 use crate::wire::client::{Bounds, Client};
-use crate::wire::send::{wall_clock, without_request};
+use crate::wire::send::{sign, wall_clock, without_request};
 
 /// One challenge to send.
 pub struct ChallengeJob {
@@ -21,8 +22,12 @@ pub struct ChallengeJob {
     pub message_id: String,
     /// What is sent and what must come back.
     pub challenge: Challenge,
-    /// The keys that sign, in order; never empty.
+    /// The keys that sign, newest first; never empty.
     pub keys: Arc<Vec<SigningKey>>,
+    /// How it is signed: as the endpoint's events are.
+    pub profile: Profile,
+    /// What the operator adds for this endpoint.
+    pub extra: Arc<Vec<(String, String)>>,
 }
 
 /// Sends it; says what happened, and whether the answer proves control.
@@ -40,25 +45,28 @@ pub(super) fn send(client: &Client, job: &ChallengeJob) -> (Outcome, Result<(), 
             return (without_request(now, answer), NOT_SENT);
         }
     };
-    if job.keys.is_empty() {
-        let answer = classify::internal("endpoint has no signing key");
-        return (without_request(now, answer), NOT_SENT);
-    }
     let body = job.challenge.body();
-    let timestamp = now.div_euclid(1_000_000);
     let mut headers = job.challenge.headers();
-    let signature =
-        signing::signature_header(&job.keys, &job.message_id, timestamp, body.as_bytes());
-    headers.push(("webhook-id".to_owned(), job.message_id.clone()));
-    headers.push(("webhook-timestamp".to_owned(), timestamp.to_string()));
-    headers.push(("webhook-signature".to_owned(), signature));
+    let outgoing = Outgoing {
+        id: &job.message_id,
+        timestamp: now.div_euclid(1_000_000),
+        url: target.url(),
+        headers: &headers,
+        body: body.as_bytes(),
+    };
+    let signed = match sign(job.profile, &job.keys, &outgoing) {
+        Ok(signed) => signed,
+        Err(detail) => return (without_request(now, classify::internal(detail)), NOT_SENT),
+    };
+    headers.extend(signed.headers);
+    headers.extend(job.extra.iter().cloned());
     let bounds = Bounds {
         time: job.challenge.method.patience(),
         // One byte more tells an answer that is too long.
         excerpt: MAX_ANSWER + 1,
     };
     let (mut outcome, kind) = client.post_within(target, &headers, body.as_bytes(), now, &bounds);
-    outcome.key_ids = job.keys.iter().map(|key| key.id).collect();
+    outcome.key_ids = signed.key_ids;
     // What was read is good for this one comparison: it holds the value and is kept nowhere.
     let read = std::mem::take(&mut outcome.excerpt);
     let proof = match &outcome.answer {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::rules::delivery::Outcome;
 use crate::rules::ids::Pair;
+use crate::rules::profile::Profile;
 use crate::rules::signing::SigningKey;
 use crate::rules::target::{Refusal, Target};
 
@@ -30,11 +31,15 @@ pub struct Job {
     pub pair: Pair,
     /// The number of the attempt.
     pub attempt: u32,
-    /// Sent along when given.
-    pub traceparent: Option<String>,
+    /// What says what the body is, and what it belongs to: content type, attributes, tracing.
+    pub headers: Arc<Vec<(String, String)>>,
+    /// What the operator adds for this endpoint.
+    pub extra: Arc<Vec<(String, String)>>,
+    /// How it is signed.
+    pub profile: Profile,
     /// The exact bytes to sign and send.
     pub body: Arc<str>,
-    /// The keys that sign, in order; never empty.
+    /// The keys that sign, newest first; never empty.
     pub keys: Arc<Vec<SigningKey>>,
     /// What is wrong with it on purpose.
     pub fault: Option<Fault>,

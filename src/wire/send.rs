@@ -5,7 +5,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::rules::delivery::{Answer, Category, Outcome};
-use crate::rules::signing;
+use crate::rules::profile::{Outgoing, Profile, Signed};
+use crate::rules::signing::SigningKey;
+use crate::rules::target::Target;
 use crate::wire::classify;
 use crate::wire::client::Client;
 use crate::wire::job::{Fault, Job};
@@ -29,12 +31,12 @@ pub(super) fn send(client: &Client, job: &Job) -> Outcome {
             );
         }
     };
-    // An unsigned event is worth nothing to an honest receiver, and teaches it to skip the check.
-    if job.keys.is_empty() {
-        return without_request(now, classify::internal("endpoint has no signing key"));
-    }
-    let mut outcome = client.post(target, &headers(job, now), job.body.as_bytes(), now);
-    outcome.key_ids = job.keys.iter().map(|key| key.id).collect();
+    let (headers, key_ids) = match headers(job, target, now) {
+        Ok(made) => made,
+        Err(detail) => return without_request(now, classify::internal(detail)),
+    };
+    let mut outcome = client.post(target, &headers, job.body.as_bytes(), now);
+    outcome.key_ids = key_ids;
     outcome
 }
 
@@ -60,7 +62,10 @@ pub(super) fn wall_clock() -> i64 {
     }
 }
 
-fn headers(job: &Job, now: i64) -> Vec<(String, String)> {
+type Headers = Vec<(String, String)>;
+
+/// The headers of an attempt, and the keys that signed it.
+fn headers(job: &Job, target: &Target, now: i64) -> Result<(Headers, Vec<i64>), &'static str> {
     let message_id = job.pair.event.to_string();
     let mut timestamp = now.div_euclid(1_000_000);
     if job.fault == Some(Fault::Stale) {
@@ -71,18 +76,34 @@ fn headers(job: &Job, now: i64) -> Vec<(String, String)> {
         Some(Fault::BadSignature) => job.body.as_bytes().get(1..).unwrap_or_default(),
         _ => job.body.as_bytes(),
     };
-    let signature = signing::signature_header(&job.keys, &message_id, timestamp, signed);
-    let key_ids: Vec<String> = job.keys.iter().map(|key| key.id.to_string()).collect();
-    let mut headers = vec![
-        ("webhook-id".to_owned(), message_id),
-        ("webhook-timestamp".to_owned(), timestamp.to_string()),
-        ("webhook-signature".to_owned(), signature),
-        ("webhook-delivery".to_owned(), job.pair.to_string()),
-        ("webhook-attempt".to_owned(), job.attempt.to_string()),
-        ("webhook-key-id".to_owned(), key_ids.join(" ")),
-    ];
-    if let Some(traceparent) = &job.traceparent {
-        headers.push(("traceparent".to_owned(), traceparent.clone()));
+    let outgoing = Outgoing {
+        id: &message_id,
+        timestamp,
+        url: target.url(),
+        headers: &job.headers,
+        body: signed,
+    };
+    let signed = sign(job.profile, &job.keys, &outgoing)?;
+    let key_ids: Vec<String> = signed.key_ids.iter().map(i64::to_string).collect();
+    let mut headers = signed.headers;
+    headers.push(("webhook-delivery".to_owned(), job.pair.to_string()));
+    headers.push(("webhook-attempt".to_owned(), job.attempt.to_string()));
+    headers.push(("webhook-key-id".to_owned(), key_ids.join(" ")));
+    headers.extend(job.headers.iter().cloned());
+    headers.extend(job.extra.iter().cloned());
+    Ok((headers, signed.key_ids))
+}
+
+/// Signs what is to be sent; an unsigned event is worth nothing to an honest receiver, and teaches it to skip the
+/// check.
+pub(super) fn sign(
+    profile: Profile,
+    keys: &[SigningKey],
+    outgoing: &Outgoing<'_>,
+) -> Result<Signed, &'static str> {
+    let signed = profile.sign(keys, outgoing)?;
+    if signed.key_ids.is_empty() {
+        return Err("endpoint has no signing key");
     }
-    headers
+    Ok(signed)
 }

@@ -47,6 +47,7 @@ impl Leader {
             Err(_) => host_of(url),
         };
         let (generation, keys) = (proof.generation, endpoint.keys.at(now_micros()));
+        let (profile, extra) = (endpoint.profile, Arc::clone(&endpoint.extra));
         self.last_ticket += 1;
         self.proving.flights.insert(
             self.last_ticket,
@@ -77,6 +78,8 @@ impl Leader {
                 endpoint: id.0.to_string(),
             },
             keys,
+            profile,
+            extra,
         });
         true
     }

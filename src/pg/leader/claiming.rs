@@ -16,6 +16,7 @@ use crate::pg::outbox::{self, Change, Claim, Claimed, Row, hold};
 use crate::rules::delivery::Category;
 use crate::rules::ids::{EndpointId, EventId, Pair};
 use crate::rules::policy::expired;
+use crate::rules::shape::Format;
 
 /// Queues claimed from in one transaction, and rows taken of each at most.
 const CLAIM_QUEUES: usize = 100;
@@ -94,6 +95,8 @@ impl Leader {
                     .iter()
                     .map(|row| (row.pair, row.attempt_count + 1))
                     .collect();
+                // The first attempt fixes the shape: one that waited for it takes that of today.
+                outbox::fix_revisions(&claimed);
                 if !pairs.is_empty() {
                     outbox::open_claim(n, incarnation, batch, &pairs);
                 }
@@ -253,7 +256,7 @@ impl Leader {
         &mut self,
         row: Claimed,
         events: &HashMap<EventId, Row>,
-        messages: &mut HashMap<(EventId, i16), Arc<Message>>,
+        messages: &mut HashMap<(EventId, i16, Format), Arc<Message>>,
         batch: i64,
     ) {
         if self.memory.contains(row.pair)
@@ -286,8 +289,8 @@ impl Leader {
         }
         // The priority of a type may have changed between the rows of one event.
         let message = messages
-            .entry((row.pair.event, row.class))
-            .or_insert_with(|| Message::new(&event.event, row.class));
+            .entry((row.pair.event, row.class, row.format))
+            .or_insert_with(|| Message::new(&event.event, row.class, row.format));
         let waiting = Waiting {
             pair: row.pair,
             message: Arc::clone(message),

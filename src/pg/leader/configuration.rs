@@ -13,7 +13,9 @@ use crate::rules::ids::EndpointId;
 use crate::rules::keyring::{HeldKey, Keyring};
 use crate::rules::matching::type_matches;
 use crate::rules::policy::{EndpointPolicy, PolicyRow, RetryPolicy};
+use crate::rules::profile::Profile;
 use crate::rules::scheduler::Limits;
+use crate::rules::shape::Format;
 use crate::rules::signing::SigningKey;
 use crate::rules::snapshot::Snapshot;
 use crate::rules::target::{Refusal, Target};
@@ -50,6 +52,11 @@ pub struct Endpoint {
     pub state_reason: Option<String>,
     pub generation: i64,
     pub revision: i32,
+    /// The format of that revision.
+    pub format: Format,
+    /// How its requests are signed, and what the operator adds to them: as they are now, whatever the revision.
+    pub profile: Profile,
+    pub extra: Arc<Vec<(String, String)>>,
     cap: Option<usize>,
     policy_name: Option<String>,
     pub policy: Arc<EndpointPolicy>,
@@ -310,6 +317,9 @@ impl Configuration {
                     state_reason: row.state_reason,
                     generation: row.generation,
                     revision: row.revision,
+                    format: row.format,
+                    profile: row.profile,
+                    extra: Arc::new(row.extra),
                     cap: row.max_in_flight.and_then(|cap| usize::try_from(cap).ok()),
                     policy_name: row.policy,
                     policy,
@@ -395,10 +405,10 @@ fn keyring(rows: Vec<KeyRow>, known: Option<&Keyring>) -> (Keyring, Option<Strin
     let mut why = None;
     let mut keys = Vec::new();
     for row in rows {
-        let secret = match row.secret {
-            Ok(secret) => secret,
-            Err(locked) => match known.and_then(|known| known.secret(row.id)) {
-                Some(secret) => secret.clone(),
+        let key = match row.key {
+            Ok(key) => key,
+            Err(locked) => match known.and_then(|known| known.key(row.id)) {
+                Some(key) => key.clone(),
                 None => {
                     why = Some(format!(
                         "could not decrypt signing key {}: {locked}",
@@ -409,7 +419,7 @@ fn keyring(rows: Vec<KeyRow>, known: Option<&Keyring>) -> (Keyring, Option<Strin
             },
         };
         keys.push(HeldKey {
-            key: SigningKey { id: row.id, secret },
+            key: SigningKey { id: row.id, key },
             valid_until: row.valid_until,
         });
     }

@@ -1,7 +1,7 @@
 //! From the events of a window to pairs: the batch with its feed rows, the seals, the endpoints that match, and
 //! whether a pair waits in memory or is parked at once.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -15,6 +15,7 @@ use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, Change, Opening, Row, Seen};
 use crate::rules::envelope;
 use crate::rules::ids::{EndpointId, Pair};
+use crate::rules::shape::Format;
 
 /// How far the feed follows an event whose id lies ahead of this machine's clock.
 const MAX_AHEAD_MS: u64 = 5_000;
@@ -189,14 +190,20 @@ impl Leader {
             return;
         }
         let class = self.configuration.class(&row.event.kind);
-        let message = Message::new(&row.event, class);
+        let mut messages: HashMap<Format, Arc<Message>> = HashMap::new();
         for id in endpoints {
+            let Some(format) = self.configuration.endpoint(id).map(|known| known.format) else {
+                continue;
+            };
+            let message = messages
+                .entry(format)
+                .or_insert_with(|| Message::new(&row.event, class, format));
             let pair = Pair {
                 event: row.event.id,
                 endpoint: id,
             };
             if !there.contains(&pair) {
-                self.add_first_pass(pair, Arc::clone(&message), batch, lane);
+                self.add_first_pass(pair, Arc::clone(message), batch, lane);
             }
         }
     }

@@ -7,15 +7,17 @@ use sha2::{Digest, Sha256};
 
 use super::configuration::{LIFECYCLE, TEST};
 use crate::pg::outbox::Change;
-use crate::rules::envelope::{self, Event};
+use crate::rules::envelope::Event;
 use crate::rules::ids::Pair;
+use crate::rules::shape::{Format, Shape, shape};
 use crate::wire::job::Fault;
 
-/// What is sent of an event: made once, shared by all of its pairs.
+/// What is sent of an event in one format: made once, shared by all of its pairs.
 pub struct Message {
     pub body: Arc<str>,
     pub digest: [u8; 32],
-    pub traceparent: Option<String>,
+    /// Content type, attributes and tracing.
+    pub headers: Arc<Vec<(String, String)>>,
     pub class: i16,
     pub kind: String,
     /// Kind and identity of the event's subject, joined.
@@ -25,10 +27,10 @@ pub struct Message {
 }
 
 impl Message {
-    /// Builds the bytes of an event. The same event always gives the same bytes.
-    pub fn new(event: &Event, class: i16) -> Arc<Message> {
+    /// Builds the bytes of an event. The same event in the same format always gives the same bytes.
+    pub fn new(event: &Event, class: i16, format: Format) -> Arc<Message> {
         let fault = (event.kind == TEST).then(|| fault(&event.data)).flatten();
-        let mut body = envelope::body(event);
+        let Shape { headers, mut body } = shape(event, format);
         if fault == Some(Fault::Malformed) {
             // Signed as it is: the signature holds, and what it signs is no JSON.
             body.truncate(body.len().saturating_sub(1));
@@ -36,7 +38,7 @@ impl Message {
         Arc::new(Message {
             digest: Sha256::digest(body.as_bytes()).into(),
             body: Arc::from(body),
-            traceparent: event.traceparent.clone(),
+            headers: Arc::new(headers),
             class,
             kind: event.kind.clone(),
             subject: subject_of(event),

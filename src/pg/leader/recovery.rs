@@ -19,6 +19,7 @@ use crate::pg::outbox::{self, Amount, Attempted, Change, Outcomes, Place, Positi
 use crate::pg::wal;
 use crate::rules::delivery::{Category, State};
 use crate::rules::ids::Pair;
+use crate::rules::snapshot::Snapshot;
 
 /// No wait is longer than this, so a stamp farther ahead was written by a wrong clock.
 const FARTHEST: i64 = 31 * 86_400_000_000;
@@ -226,7 +227,7 @@ impl Leader {
                     pairs.push((pair, class));
                 }
             }
-            self.lose_unknown(&pairs, &subjects)?;
+            self.lose_unknown(&pairs, &subjects, cur)?;
             if !stretch.more || after >= batch.to {
                 break;
             }
@@ -240,20 +241,31 @@ impl Leader {
         &mut self,
         pairs: &[(Pair, i16)],
         held: &HashMap<Pair, (i32, Option<Arc<str>>)>,
+        cur: &Snapshot,
     ) -> Result<(), Trouble> {
         let keys: Vec<Pair> = pairs.iter().map(|(pair, _)| *pair).collect();
-        let known = transaction(
+        let (known, revisions) = transaction(
             self.owner,
             false,
             c"webhook leader: reading deliveries",
-            || outbox::known_pairs(&keys),
+            || {
+                let endpoints = keys.iter().map(|pair| pair.endpoint);
+                (
+                    outbox::known_pairs(&keys),
+                    outbox::revisions_as_of(endpoints, cur),
+                )
+            },
         )?;
         let at = self.stamp(self.clock.now());
         let changes = pairs
             .iter()
             .filter(|(pair, _)| !known.contains_key(pair))
             .map(|(pair, class)| {
-                let lost = self.lost(*pair, *class, 1, 0, at, None);
+                let mut lost = self.lost(*pair, *class, 1, 0, at, None);
+                // What may have been sent had the shape of that window, whatever was chosen since.
+                if let Some(revision) = revisions.get(&pair.endpoint) {
+                    lost.revision = *revision;
+                }
                 // Sent to or not before it closed: it is told, and not sent again.
                 if self.closed(pair.endpoint) {
                     return Change {

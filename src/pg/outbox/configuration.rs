@@ -7,6 +7,8 @@ use super::proving::ProofRow;
 use super::statement::{select, statement};
 use super::unix_micros;
 use crate::rules::ids::EndpointId;
+use crate::rules::profile::Profile;
+use crate::rules::shape::Format;
 use crate::rules::snapshot::Snapshot;
 
 /// An endpoint as of the snapshot of the transaction under way.
@@ -21,6 +23,12 @@ pub struct EndpointRow {
     pub state_reason: Option<String>,
     pub generation: i64,
     pub revision: i32,
+    /// Format of that revision.
+    pub format: Format,
+    /// How its requests are signed.
+    pub profile: Profile,
+    /// What the operator adds to them.
+    pub extra: Vec<(String, String)>,
     pub max_in_flight: Option<i32>,
     /// Name of its policy; none = the default one.
     pub policy: Option<String>,
@@ -40,8 +48,11 @@ macro_rules! endpoint_columns {
         "select p.endpoint_id, p.partner_id, p.url, p.event_types, p.test,
                 coalesce(s.state, p.state), coalesce(s.reason, p.state_reason), p.generation, p.revision,
                 p.max_in_flight, p.origin, p.created_xid::text, p.created_snapshot::text, p.policy, p.ordered,
-                p.verify, p.pending_url, p.proof_generation, p.proof_asked_at, p.expires_at, p.renewed_at
+                p.verify, p.pending_url, p.proof_generation, p.proof_asked_at, p.expires_at, p.renewed_at,
+                r.format, p.signature, p.headers::text
            from webhook._endpoint as p
+           left join webhook._endpoint_revision as r
+             on r.endpoint_id = p.endpoint_id and r.revision = p.revision
            left join webhook._endpoint_state as s
              on s.endpoint_id = p.endpoint_id and s.generation = p.generation"
     };
@@ -93,6 +104,14 @@ pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
                 state_reason: text(7),
                 generation: row.get::<i64>(8).ok().flatten()?,
                 revision: row.get::<i32>(9).ok().flatten()?,
+                // The tables allow no other names.
+                format: text(22)
+                    .and_then(|name| Format::parse(&name))
+                    .unwrap_or_default(),
+                profile: text(23)
+                    .and_then(|name| Profile::parse(&name))
+                    .unwrap_or_default(),
+                extra: text(24).map(|json| headers(&json)).unwrap_or_default(),
                 max_in_flight: row.get::<i32>(10).ok().flatten(),
                 origin: row.get::<i64>(11).ok().flatten()?,
                 created_xid: text(12)?.parse().ok()?,
@@ -166,6 +185,17 @@ pub fn since(prev: &Snapshot) -> (String, String) {
         .collect::<Vec<_>>()
         .join(",");
     (prev.xmax().to_string(), format!("{{{running}}}"))
+}
+
+/// Headers as they are stored; what is none, which only a hand in the tables can have written, is left out.
+fn headers(json: &str) -> Vec<(String, String)> {
+    let Ok(serde_json::Value::Object(members)) = serde_json::from_str(json) else {
+        return Vec::new();
+    };
+    members
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.as_str()?.to_owned())))
+        .collect()
 }
 
 /// An array of texts; elements that are null, which only a hand in the tables can have written, are left

@@ -12,6 +12,7 @@ use super::control::Walk;
 use super::statement::{run, select, statement};
 use super::{timestamp, unix_micros};
 use crate::rules::ids::{EndpointId, EventId, Pair};
+use crate::rules::shape::Format;
 
 /// Where to go on claiming for an endpoint and class, and how many rows to take at most.
 pub struct Claim {
@@ -29,7 +30,11 @@ pub struct Claimed {
     pub next_attempt_at: i64,
     pub attempt_count: i32,
     pub series_start: i32,
+    /// The shape to send: of the first attempt, or today's where none was made.
     pub revision: i32,
+    pub format: Format,
+    /// The shape that its delivery row says.
+    pub recorded: Option<i32>,
     /// Start of the first attempt of the series; none = not made yet.
     pub series_at: Option<i64>,
     /// Lives of the leader that ended while the pair was in doubt, in a row.
@@ -51,8 +56,8 @@ pub struct NextDue {
 
 statement!(CLAIM, [Vec<i64>, Vec<i16>, Vec<TimestampWithTimeZone>, Vec<&str>, Vec<i32>, TimestampWithTimeZone],
     "select d.event_id, d.endpoint_id, d.class, d.next_attempt_at, d.attempt_count, d.series_start,
-            coalesce(x.revision, 1), coalesce(pg_catalog.octet_length(e.body), 0)::bigint, d.series_at, d.deaths,
-            d.subject_key, d.asked
+            r.revision, coalesce(pg_catalog.octet_length(e.body), 0)::bigint, d.series_at, d.deaths,
+            d.subject_key, d.asked, r.format, x.revision
        from unnest($1, $2, $3, $4, $5) as c (endpoint, class, at, event, k)
       cross join lateral (
         select w.*
@@ -65,7 +70,11 @@ statement!(CLAIM, [Vec<i64>, Vec<i16>, Vec<TimestampWithTimeZone>, Vec<&str>, Ve
          order by w.next_attempt_at, w.event_id
          limit c.k) as d
        left join webhook._delivery as x on x.event_id = d.event_id and x.endpoint_id = d.endpoint_id
-       left join webhook._event as e on e.event_id = d.event_id");
+       left join webhook._event as e on e.event_id = d.event_id
+       join webhook._endpoint as p on p.endpoint_id = d.endpoint_id
+       left join webhook._endpoint_revision as r
+         on r.endpoint_id = d.endpoint_id
+        and r.revision = case when d.attempt_count = 0 then p.revision else coalesce(x.revision, 1) end");
 
 statement!(NEXT, [Vec<i64>, Vec<i16>, Vec<TimestampWithTimeZone>, Vec<&str>],
     "select c.endpoint, c.class, d.next_attempt_at
@@ -204,7 +213,14 @@ pub fn claim(claims: &[Claim], now: i64) -> Vec<Claimed> {
                     ),
                     attempt_count: row.get::<i32>(5).ok().flatten()?,
                     series_start: row.get::<i32>(6).ok().flatten()?,
-                    revision: row.get::<i32>(7).ok().flatten()?,
+                    revision: row.get::<i32>(7).ok().flatten().unwrap_or(1),
+                    format: row
+                        .get::<String>(13)
+                        .ok()
+                        .flatten()
+                        .and_then(|name| Format::parse(&name))
+                        .unwrap_or_default(),
+                    recorded: row.get::<i32>(14).ok().flatten(),
                     bytes: row.get::<i64>(8).ok().flatten()?,
                     series_at: row
                         .get::<TimestampWithTimeZone>(9)

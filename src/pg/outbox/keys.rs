@@ -13,13 +13,14 @@ use super::statement::{select, statement};
 use super::unix_micros;
 use crate::pg::error::Raise;
 use crate::pg::vault::Vault;
-use crate::rules::signing::Secret;
+use crate::rules::ed25519::KeyPair;
+use crate::rules::signing::{Algorithm, Key, Secret};
 use crate::rules::vault::Place;
 
 statement!(
     SIGNING_KEYS,
     [Vec<i64>],
-    "select s.endpoint_id, s.key_id, s.secret, s.valid_until
+    "select s.endpoint_id, s.key_id, s.secret, s.valid_until, s.kind
        from webhook._secret as s
       where s.endpoint_id = any ($1)
         and s.secret is not null
@@ -47,7 +48,7 @@ pub struct KeyRow {
     /// Microseconds since 1970; none = without an end.
     pub valid_until: Option<i64>,
     /// The key, or why it cannot be had.
-    pub secret: Result<Secret, String>,
+    pub key: Result<Key, String>,
 }
 
 /// Seal keys by their ids.
@@ -69,9 +70,13 @@ pub fn signing_keys(endpoints: Vec<i64>) -> HashMap<i64, Vec<KeyRow>> {
             let Some((endpoint_id, key_id, stored)) = read() else {
                 continue;
             };
-            let place = Place::Signing {
-                key_id,
-                endpoint_id,
+            let kind = row.get::<String>(5).ok().flatten().unwrap_or_default();
+            let key = match Algorithm::parse(&kind) {
+                Some(kind) => vault
+                    .open(Place::of_endpoint(kind, key_id, endpoint_id), &stored)
+                    .map_err(|unopened| unopened.why)
+                    .and_then(|bytes| key(kind, &bytes)),
+                None => Err("it is of a kind that this version does not know".to_owned()),
             };
             keys.entry(endpoint_id).or_default().push(KeyRow {
                 id: key_id,
@@ -80,10 +85,7 @@ pub fn signing_keys(endpoints: Vec<i64>) -> HashMap<i64, Vec<KeyRow>> {
                     .ok()
                     .flatten()
                     .map(unix_micros),
-                secret: vault
-                    .open(place, &stored)
-                    .map_err(|unopened| unopened.why)
-                    .and_then(|key| Secret::from_bytes(&key).map_err(|error| error.to_string())),
+                key,
             });
         }
         keys
@@ -96,6 +98,17 @@ pub fn stored_seal_keys(ids: Vec<i64>) -> HashSet<i64> {
         rows.filter_map(|row| row.get::<i64>(1).ok().flatten())
             .collect()
     })
+}
+
+fn key(kind: Algorithm, bytes: &[u8]) -> Result<Key, String> {
+    match kind {
+        Algorithm::HmacSha256 => Secret::from_bytes(bytes)
+            .map(Key::from)
+            .map_err(|error| error.to_string()),
+        Algorithm::Ed25519 => KeyPair::from_slice(bytes)
+            .map(Key::from)
+            .map_err(|error| error.to_string()),
+    }
 }
 
 /// Those of the `needed` keys that are not known yet. An error when one of these origins exists and cannot be

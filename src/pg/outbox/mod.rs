@@ -22,6 +22,7 @@ mod proving;
 mod reading;
 mod requests;
 mod results;
+mod shape;
 mod statement;
 mod upkeep;
 mod window;
@@ -63,6 +64,7 @@ pub use requests::{
     Request, finish_request, new_pair, new_series, pairs_of_event, pending_requests, settle_pairs,
 };
 pub use results::{open_claim, record};
+pub use shape::{fix_revisions, revisions_as_of};
 pub use upkeep::{Position, add_partition, highest_incarnation, ledger, start_life, trim_ledger};
 pub use window::{
     Opening, fence, join_stream, known_pairs, open_batch, place_everybody, publish,

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 mod boundary;
+mod formats;
 mod retry_after;
 mod signing;
 mod ssrf;

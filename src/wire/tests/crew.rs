@@ -12,6 +12,7 @@ use nix::sys::signal::SigSet;
 use super::server::{OK, Server};
 use super::*;
 use crate::rules::ids::{EndpointId, EventId, Pair};
+use crate::rules::profile::Profile;
 use crate::rules::signing::{Secret, SigningKey};
 use crate::wire::crew::Crew;
 use crate::wire::job::{Done, Job};
@@ -28,11 +29,13 @@ pub fn job(ticket: u64, target: Arc<Target>) -> Job {
             endpoint: EndpointId(1),
         },
         attempt: 1,
-        traceparent: None,
+        headers: Arc::default(),
+        extra: Arc::default(),
+        profile: Profile::V1,
         body: "{}".into(),
         keys: Arc::new(vec![SigningKey {
             id: 1,
-            secret: Secret::from_bytes(&[7; 32]).unwrap(),
+            key: Secret::from_bytes(&[7; 32]).unwrap().into(),
         }]),
         fault: None,
     }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use super::server::{OK, Seen, Server};
 use super::*;
 use crate::rules::ids::{EndpointId, EventId, Pair};
-use crate::rules::signing::{Secret, SigningKey, sign_v1, signature_header};
+use crate::rules::profile::Profile;
+use crate::rules::signing::{Secret, SigningKey, sign, signature_header};
 use crate::wire::job::{Fault, Job};
 use crate::wire::send::{send, wall_clock};
 
 fn key(id: i64, byte: u8) -> SigningKey {
     SigningKey {
         id,
-        secret: Secret::from_bytes(&[byte; 32]).unwrap(),
+        key: Secret::from_bytes(&[byte; 32]).unwrap().into(),
     }
 }
 
@@ -25,7 +26,15 @@ fn job(target: Target) -> Job {
             endpoint: EndpointId(42),
         },
         attempt: 3,
-        traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
+        headers: Arc::new(vec![
+            ("content-type".to_owned(), "application/json".to_owned()),
+            (
+                "traceparent".to_owned(),
+                "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned(),
+            ),
+        ]),
+        extra: Arc::new(vec![("X-Tenant".to_owned(), "7".to_owned())]),
+        profile: Profile::V1,
         body: "{\"price\":1.10}".into(),
         keys: Arc::new(vec![key(11, 1), key(12, 2)]),
         fault: None,
@@ -60,6 +69,7 @@ fn request_is_a_post_with_host_first_and_nothing_unasked() {
             "webhook-attempt",
             "webhook-key-id",
             "traceparent",
+            "x-tenant",
         ]
     );
     assert_eq!(seen.header("host").unwrap(), server.address.to_string());
@@ -88,7 +98,7 @@ fn every_key_signs_what_is_sent() {
     let expected: Vec<String> = job
         .keys
         .iter()
-        .map(|key| sign_v1(&key.secret, &id, timestamp, &seen.body))
+        .map(|key| sign(&key.key, &id, timestamp, &seen.body))
         .collect();
     assert_eq!(
         seen.header("webhook-signature").unwrap(),
@@ -125,11 +135,35 @@ fn a_request_that_is_wrong_on_purpose_is_wrong_in_one_way_only() {
 #[test]
 fn unsigned_event_is_not_sent() {
     let server = Server::answering(OK);
-    let mut job = job(http(server.address));
-    job.keys = Arc::default();
-    let outcome = send(&client(), &job);
-    assert_failure(&outcome, Category::Internal, None);
+    for profile in Profile::ALL {
+        let mut job = job(http(server.address));
+        job.keys = Arc::default();
+        job.profile = profile;
+        let outcome = send(&client(), &job);
+        assert_failure(&outcome, Category::Internal, None);
+    }
     assert_eq!(server.connections(), 0);
+}
+
+#[test]
+fn each_profile_sends_its_own_signature_and_no_other() {
+    for profile in Profile::ALL {
+        let server = Server::answering(OK);
+        let job = Job {
+            profile,
+            ..job(http(server.address))
+        };
+        let outcome = send(&client(), &job);
+        assert_status(&outcome, 200);
+        let seen = only_request(&server);
+        for name in Profile::ALL.iter().flat_map(|other| other.names()) {
+            let own = profile.names().contains(name);
+            assert_eq!(seen.header(name).is_some(), own, "{profile:?}: {name}");
+        }
+        let ids: Vec<String> = outcome.key_ids.iter().map(i64::to_string).collect();
+        assert_eq!(seen.header("webhook-key-id").unwrap(), ids.join(" "));
+        assert_eq!(seen.header("content-type").unwrap(), "application/json");
+    }
 }
 
 #[test]
