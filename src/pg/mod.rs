@@ -4,15 +4,18 @@
 //! touched in `wake` alone.
 
 mod access;
+mod catalogue;
 mod emit;
 mod error;
 mod functions;
 mod keys;
 mod launcher;
 mod leader;
+mod observe;
 mod outbox;
 mod settings;
 mod utility;
+mod validation;
 mod vault;
 mod wake;
 
