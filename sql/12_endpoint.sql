@@ -174,14 +174,43 @@ create table webhook._event_type (
   priority smallint not null default 1,
   created_at timestamptz not null default pg_catalog.clock_timestamp(),
   changed_xid xid8 not null default pg_catalog.pg_current_xact_id(),
+  description text,
+  emitted_when text,
+  not_emitted_when text,
+  receiver_action text,
+  authoritative_state text,
+  owner text,
+  contact text,
+  sensitivity text collate "C",
+  payload_retention interval,
+  sources text[],
+  deprecated_at timestamptz,
+  deprecation_reason text,
+  replaced_by text collate "C",
+  sunset_at timestamptz,
   constraint _event_type_pkey primary key (name),
-  constraint _event_type_priority check (priority in (0, 1))
+  constraint _event_type_priority check (priority in (0, 1)),
+  constraint _event_type_sensitivity check (sensitivity in ('public', 'internal', 'confidential', 'personal'))
 );
-comment on table webhook._event_type is 'Known event types and their priority.';
+comment on table webhook._event_type is 'The catalogue: known event types, their priority, and what people must know about them.';
 comment on column webhook._event_type.name is 'Event type, object.change.';
 comment on column webhook._event_type.priority is 'Priority class: 0 is served before 1.';
 comment on column webhook._event_type.created_at is 'When the type was registered.';
 comment on column webhook._event_type.changed_xid is 'Transaction of the last change; lets the leader read changes as of its window.';
+comment on column webhook._event_type.description is 'What the event tells.';
+comment on column webhook._event_type.emitted_when is 'When it is emitted.';
+comment on column webhook._event_type.not_emitted_when is 'When it is not, although one might think so.';
+comment on column webhook._event_type.receiver_action is 'What a receiver typically does.';
+comment on column webhook._event_type.authoritative_state is 'Where the state is read that counts.';
+comment on column webhook._event_type.owner is 'Who answers for it.';
+comment on column webhook._event_type.contact is 'How to reach the owner.';
+comment on column webhook._event_type.sensitivity is 'public, internal, confidential or personal.';
+comment on column webhook._event_type.payload_retention is 'How long payloads are kept; null = as long as events.';
+comment on column webhook._event_type.sources is 'Registered sources that may emit it; null = whoever may emit.';
+comment on column webhook._event_type.deprecated_at is 'When it was deprecated; null = it is not.';
+comment on column webhook._event_type.deprecation_reason is 'Why.';
+comment on column webhook._event_type.replaced_by is 'Event type to use in its place.';
+comment on column webhook._event_type.sunset_at is 'From when on emit refuses it; null = it goes on with a warning.';
 create index _event_type_changed on webhook._event_type (changed_xid);
 comment on index webhook._event_type_changed is 'Changes since the leader''s last window.';
 

@@ -288,16 +288,6 @@ comment on column webhook.endpoints.expires_at is 'When it expires unless it is 
 comment on column webhook.endpoints.signature is 'Signature profile.';
 comment on column webhook.endpoints.header_names is 'Names of the headers that the operator adds; null = none.';
 
-create view webhook.event_types as
-select t.name,
-       t.priority,
-       t.created_at
-  from webhook._event_type t;
-comment on view webhook.event_types is 'Registered event types. Types that are not registered are accepted, too.';
-comment on column webhook.event_types.name is 'Event type, object.change.';
-comment on column webhook.event_types.priority is 'Priority class: 0 is served before 1.';
-comment on column webhook.event_types.created_at is 'When it was registered.';
-
 create view webhook.requests as
 select r.request_id,
        r.verb,

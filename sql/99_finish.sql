@@ -16,6 +16,10 @@ select pg_catalog.pg_extension_config_dump('webhook._endpoint_revision', '');
 select pg_catalog.pg_extension_config_dump('webhook._verification', '');
 select pg_catalog.pg_extension_config_dump('webhook._secret', '');
 select pg_catalog.pg_extension_config_dump('webhook._event_type', '');
+select pg_catalog.pg_extension_config_dump('webhook._event_schema', '');
+select pg_catalog.pg_extension_config_dump('webhook._source', '');
+select pg_catalog.pg_extension_config_dump('webhook._threshold', '');
+select pg_catalog.pg_extension_config_dump('webhook._observation', '');
 -- The row "default" that CREATE EXTENSION made gives way to the restored one, see 12_endpoint.sql.
 select pg_catalog.pg_extension_config_dump('webhook._policy', '');
 select pg_catalog.pg_extension_config_dump('webhook._pause', '');

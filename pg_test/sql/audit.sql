@@ -15,7 +15,7 @@ select distinct p.proname::text as name
    and p.provolatile = 'v'
    and p.proname not like '\_%'
    and p.proname not in (
-     'emit', 'emit_json', -- events are their own evidence
+     'emit', 'emit_json', 'observe', -- events are their own evidence
      'status');           -- volatile, because it reads shared memory
 select name from pg_temp.verb order by 1;
 
@@ -49,6 +49,13 @@ select sum(pg_temp.act(statement)), count(*)
     ($$select webhook.update_policy('regress', rate => 2)$$),
     ($$select webhook.create_event_type('regress.made')$$),
     ($$select webhook.update_event_type('regress.made', 0)$$),
+    ($$select webhook.deprecate_event_type('regress.made', 'unused')$$),
+    ($$select webhook.add_schema('regress.made', '1', 'true', '{"card": "confidential"}')$$),
+    ($$select webhook.update_schema('regress.made', '1', mode => 'off')$$),
+    ($$select webhook.create_source('regress')$$),
+    ($$select webhook.update_source('regress', enabled => false)$$),
+    ($$select webhook.create_threshold('regress', 'one', 1, 'regress.made')$$),
+    ($$select webhook.delete_threshold('regress', 'one')$$),
     ($$select webhook.create_endpoint('regress.audit', 'https://127.0.0.1/token-3', verify => 'none')$$),
     (format($$select webhook.update_endpoint(%s, url => 'https://127.0.0.2/token-4', policy => 'regress')$$, :hook)),
     (format($$select webhook.update_endpoint(%s)$$, :hook)),

@@ -109,6 +109,8 @@ select count(*) from webhook._event where event_id = :'id';
 -- Idempotency: one event for a key of a partner; a rollback gives the key back.
 begin;
 select webhook.emit('a.b', 'acme', '1', idempotency_key => 'order-1') as first \gset
+-- The warning about the other payload names an event: validation.rs reads it.
+set local client_min_messages = error;
 select webhook.emit('a.b', 'acme', '2', idempotency_key => 'order-1') = :'first';
 select webhook.emit('a.b', 'acme', '2', idempotency_key => 'order-2') = :'first';
 select webhook.emit('a.b', 'other', '1', idempotency_key => 'order-1') = :'first';

@@ -13,6 +13,7 @@ ACCEPTED = {
     "CDLA-Permissive-2.0",  # the root certificates of webpki-roots
     "ISC",
     "MIT",
+    "MIT-0",
     "NCSA",  # libFuzzer, which is part of no build but the fuzzing one
     "PostgreSQL",
     "Unicode-3.0",

@@ -189,6 +189,12 @@ fn has_privileges(user: pg_sys::Oid, role: pg_sys::Oid) -> bool {
     unsafe { pg_sys::has_privs_of_role(user, role) }
 }
 
+/// Whether the current user has the privileges of a role, or is limited by nothing.
+pub fn acts_for(role: pg_sys::Oid) -> bool {
+    let user = user();
+    (role != pg_sys::InvalidOid && has_privileges(user, role)) || unlimited(user)
+}
+
 /// A superuser, or somebody with the privileges of the extension's owner.
 fn unlimited(user: pg_sys::Oid) -> bool {
     // SAFETY: a cached catalogue look-up.

@@ -13,13 +13,14 @@ use sha2::{Digest, Sha256};
 
 use super::error::{Raise, bad_argument, null_argument};
 use super::outbox::{self, Sealing};
-use super::{access, settings, wake};
+use super::settings::Mode;
+use super::{access, settings, validation, wake};
 use crate::rules::envelope::{self, Event};
 use crate::rules::ids::EventId;
 use crate::rules::matching;
 
 /// Longest text accepted in the descriptive fields of an event, in bytes.
-const MAX_FIELD: usize = 512;
+pub const MAX_FIELD: usize = 512;
 
 thread_local! {
     static LAST_ID: Cell<Option<EventId>> = const { Cell::new(None) };
@@ -48,7 +49,7 @@ pub extern "C" fn pg_finfo_emit_reserved_wrapper() -> &'static pg_sys::Pg_finfo_
 
 /// Whether names that are not for users may be used: event types `webhook.*`, partners `_*`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Names {
+pub enum Names {
     Public,
     Reserved,
 }
@@ -127,21 +128,28 @@ unsafe fn emit(
         (text(13), event)
     };
     refuse_where_nothing_can_be_written();
+    record(event, text.as_deref(), names)
+        .to_string()
+        .into_datum()
+        .unwrap_or_else(|| pg_sys::Datum::from(0))
+}
+
+/// Checks an event and writes it, or finds the one that its key stands for.
+pub fn record(mut event: Event, key: Option<&str>, names: Names) -> EventId {
     check(&event, names);
     if names == Names::Public {
         access::check_emit(&event.kind, &event.partner_id);
+        validation::check(&mut event);
     }
-    let id = match text {
+    let id = match key {
         None => {
             insert(&event);
             event.id
         }
-        Some(key) => insert_once(&event, &key),
+        Some(key) => insert_once(&event, key),
     };
     wake::wake_at_commit();
-    id.to_string()
-        .into_datum()
-        .unwrap_or_else(|| pg_sys::Datum::from(0))
+    id
 }
 
 /// Reads the seal key, so that this session has it from now on.
@@ -186,12 +194,40 @@ fn insert_once(event: &Event, key: &str) -> EventId {
     let oldest = EventId::first_of(event.id.unix_ms().saturating_sub(window));
     let first = with_sealing(|sealing| outbox::claim_key(sealing, short, event.id, oldest));
     match first {
-        Some(first) => first,
+        Some(first) => {
+            compare_with_first(event, first);
+            first
+        }
         None => {
             insert(event);
             event.id
         }
     }
+}
+
+/// A key that comes back with other content is most likely two events under one key: the second would be lost unseen.
+fn compare_with_first(event: &Event, first: EventId) {
+    let mode = settings::idempotency_conflict();
+    if mode == Mode::Off {
+        return;
+    }
+    let digest: [u8; 32] = Sha256::digest(event.data.as_bytes()).into();
+    let Some(different) = with_sealing(|sealing| outbox::differs(sealing, first, event, &digest))
+    else {
+        return;
+    };
+    let message = "idempotency key was used with other content";
+    let detail = format!("Event \"{first}\" of the same partner and key has another {different}.");
+    if mode == Mode::Refuse {
+        Raise::new(PgSqlErrorCode::ERRCODE_UNIQUE_VIOLATION, message)
+            .detail(detail)
+            .hint("Derive the key from what makes the event unique; see webhook.idempotency_conflict.")
+            .raise();
+    }
+    Raise::new(PgSqlErrorCode::ERRCODE_WARNING, message)
+        .detail(format!("{detail} Nothing was written; its id is returned."))
+        .hint("Derive the key from what makes the event unique; see webhook.idempotency_conflict.")
+        .warn();
 }
 
 /// Origin, owner and key that seal events, read once per session and again after DROP and CREATE
@@ -252,7 +288,7 @@ fn forget_sealing() {
 }
 
 /// Time-ordered and, within this session, strictly increasing.
-fn next_id() -> EventId {
+pub fn next_id() -> EventId {
     let now = u64::try_from(now_micros() / 1000).unwrap_or(0);
     let id = match LAST_ID.get() {
         Some(last) if last.unix_ms() >= now => last.next(),
@@ -284,7 +320,8 @@ pub fn now_micros() -> i64 {
         })
 }
 
-fn occurred_at(at: TimestampWithTimeZone) -> i64 {
+/// A time as an event has it.
+pub fn occurred_at(at: TimestampWithTimeZone) -> i64 {
     let micros = outbox::unix_micros(at);
     if crate::rules::time::rfc3339(micros).is_none() {
         bad_argument("occurred_at is out of range")
@@ -294,7 +331,8 @@ fn occurred_at(at: TimestampWithTimeZone) -> i64 {
     micros
 }
 
-fn refuse_where_nothing_can_be_written() {
+/// Refuses standbys, read-only transactions and parallel workers.
+pub fn refuse_where_nothing_can_be_written() {
     // SAFETY: plain reads of this process's transaction state.
     let (recovery, read_only, parallel) = unsafe {
         (

@@ -4,16 +4,19 @@
 //! touched in `wake` alone.
 
 mod access;
+mod catalogue;
 mod emit;
 mod error;
 mod functions;
 mod keys;
 mod launcher;
 mod leader;
+mod observe;
 mod outbox;
 mod settings;
 mod shape;
 mod utility;
+mod validation;
 mod vault;
 mod wake;
 mod wal;

@@ -11,6 +11,7 @@ use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::pg_sys;
 
 use crate::rules::address::{Boundary, Nat64, parse_networks};
+use crate::rules::forbidden::Forbidden;
 use crate::rules::policy::{RetryPolicy, parse_schedule};
 use crate::rules::proxy::{Proxy, parse_proxy};
 use crate::rules::redaction::parse_names;
@@ -52,6 +53,11 @@ static NAT64: Text = Text::new(Some(c"deny"));
 static PROXY: Text = Text::new(Some(c""));
 static PROXY_CREDENTIALS_FILE: Text = Text::new(Some(c""));
 static REDACT_KEYS: Text = Text::new(Some(c""));
+static VALIDATION: Text = Text::new(Some(c"warn"));
+static UNKNOWN_TYPES: Text = Text::new(Some(c"accept"));
+static FORBIDDEN_KEYS: Text = Text::new(Some(c"password,passwd,secret,client_secret,token,access_token,refresh_token,api_key,authorization,credential,credentials,private_key,prompt,raw_prompt,internal_note,internal_notes"));
+static FORBIDDEN_KEYS_MODE: Text = Text::new(Some(c"warn"));
+static IDEMPOTENCY_CONFLICT: Text = Text::new(Some(c"warn"));
 static CA_FILE: Text = Text::new(Some(c""));
 static MASTER_KEY_FILE: Text = Text::new(Some(c""));
 static ROTATION_OVERLAP: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
@@ -115,7 +121,7 @@ pub fn define() {
     }
 
     #[rustfmt::skip]
-    let texts: [(&'static CStr, &'static CStr, &'static Text, pg_sys::GucStringCheckHook); 13] = [
+    let texts: [(&'static CStr, &'static CStr, &'static Text, pg_sys::GucStringCheckHook); 18] = [
         (c"webhook.databases", c"Names the databases that may have a leader, comma separated; * = all.", &DATABASES, None),
         (c"webhook.node_name", c"Is folded into the origin, so that physical copies can be told apart.", &NODE_NAME, None),
         (c"webhook.retry_schedule", c"Waits between the attempts of a series, comma separated.", &RETRY_SCHEDULE, Some(check_schedule)),
@@ -128,6 +134,11 @@ pub fn define() {
         (c"webhook.proxy", c"HTTP proxy that every request goes through by CONNECT, http://host:port; empty = directly.", &PROXY, Some(check_proxy)),
         (c"webhook.proxy_credentials_file", c"File with the one line name:password that the proxy is told.", &PROXY_CREDENTIALS_FILE, None),
         (c"webhook.redact_keys", c"Further names whose values are hidden in what receivers answer, comma separated.", &REDACT_KEYS, Some(check_names)),
+        (c"webhook.validation", c"Says what emit does with a payload that breaks its schema, where the schema does not say so itself: off, warn or enforce.", &VALIDATION, Some(check_validation)),
+        (c"webhook.unknown_types", c"Says what emit does with event types that are not registered: accept, warn or refuse.", &UNKNOWN_TYPES, Some(check_unknown_types)),
+        (c"webhook.forbidden_keys", c"Names that payloads must not have at any depth, comma separated; *name* forbids every name that holds it.", &FORBIDDEN_KEYS, Some(check_forbidden_keys)),
+        (c"webhook.forbidden_keys_mode", c"Says what emit does with a payload that has a forbidden name: off, warn or refuse.", &FORBIDDEN_KEYS_MODE, Some(check_forbidden_keys_mode)),
+        (c"webhook.idempotency_conflict", c"Says what emit does when a key comes back with other content: first (return the first id), warn or error.", &IDEMPOTENCY_CONFLICT, Some(check_conflict)),
         (c"webhook.ca_file", c"PEM file of certificate authorities that replaces those of the system.", &CA_FILE, None),
     ];
     for (name, short, setting, check) in texts {
@@ -295,6 +306,56 @@ pub fn max_payload() -> usize {
     count(&MAX_PAYLOAD) * 1024
 }
 
+/// What follows from a rule that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Off,
+    Warn,
+    Refuse,
+}
+
+impl Mode {
+    /// Reads a value of any of these settings; they were checked when they were set.
+    pub fn of(text: &str) -> Mode {
+        match text {
+            "off" | "accept" | "first" => Mode::Off,
+            "enforce" | "refuse" | "error" => Mode::Refuse,
+            _ => Mode::Warn,
+        }
+    }
+}
+
+/// What follows from a payload that breaks its schema, where the schema does not say so.
+pub fn validation() -> Mode {
+    mode(&VALIDATION)
+}
+
+/// What follows from an event type that is not registered.
+pub fn unknown_types() -> Mode {
+    mode(&UNKNOWN_TYPES)
+}
+
+/// What follows from a forbidden name in a payload.
+pub fn forbidden_keys_mode() -> Mode {
+    mode(&FORBIDDEN_KEYS_MODE)
+}
+
+/// What follows from an idempotency key that comes back with other content.
+pub fn idempotency_conflict() -> Mode {
+    mode(&IDEMPOTENCY_CONFLICT)
+}
+
+/// The names that payloads must not have, as they are set.
+pub fn forbidden_keys() -> Option<CString> {
+    FORBIDDEN_KEYS.get()
+}
+
+fn mode(setting: &'static Text) -> Mode {
+    setting
+        .get()
+        .map_or(Mode::Warn, |value| Mode::of(&value.to_string_lossy()))
+}
+
 /// For how long an idempotency key stands for its first event.
 pub fn idempotency_window() -> Duration {
     seconds(&IDEMPOTENCY_WINDOW)
@@ -363,6 +424,31 @@ check_hook!(check_nat64, |text: &str| match text {
     "deny" | "judge" => Ok(()),
     _ => Err(String::from("The value is \"deny\" or \"judge\".")),
 });
+
+check_hook!(check_validation, |text: &str| one_of(
+    text,
+    &["off", "warn", "enforce"]
+));
+check_hook!(check_unknown_types, |text: &str| one_of(
+    text,
+    &["accept", "warn", "refuse"]
+));
+check_hook!(check_forbidden_keys_mode, |text: &str| one_of(
+    text,
+    &["off", "warn", "refuse"]
+));
+check_hook!(check_conflict, |text: &str| one_of(
+    text,
+    &["first", "warn", "error"]
+));
+check_hook!(check_forbidden_keys, |text: &str| Forbidden::parse(text));
+
+fn one_of(text: &str, values: &[&str]) -> Result<(), String> {
+    if values.contains(&text) {
+        return Ok(());
+    }
+    Err(format!("The value is one of {}.", values.join(", ")))
+}
 
 /// Like the other check hooks, but the value, which PostgreSQL would show, may hold a password.
 unsafe extern "C-unwind" fn check_proxy(

@@ -236,7 +236,8 @@ pub fn role_name(role: pg_sys::Oid) -> String {
     }
 }
 
-fn installed_owner() -> pg_sys::Oid {
+/// Owner of the extension; an error where it is not installed.
+pub fn installed_owner() -> pg_sys::Oid {
     owner().unwrap_or_else(|| {
         Raise::new(
             PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,

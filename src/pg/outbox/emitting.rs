@@ -47,6 +47,23 @@ statement!(
      returning k.event_id"
 );
 
+// What is different in the event that a key stands for; no row when it is the same event, or is gone. The times and
+// traces of a repeated call may differ.
+statement!(
+    DIFFERENCE,
+    [&str, &str, &str, &str, i64, &str, &str, bool, Vec<u8>],
+    "select case
+              when e.type operator(pg_catalog.<>) $2 then 'type'
+              when e.test operator(pg_catalog.<>) $8 then 'test mode'
+              when e.body_sha256 operator(pg_catalog.<>) $9 then 'payload'
+              when (e.subject_type, e.subject_id, e.subject_version) is distinct from ($3, $4, $5) then 'subject'
+              when e.source is distinct from $6 then 'source'
+              when e.scope is distinct from $7 then 'scope'
+            end
+       from webhook._event as e
+      where e.event_id operator(pg_catalog.=) $1"
+);
+
 statement!(
     NEWEST_SEAL_KEY,
     [i64],
@@ -198,6 +215,39 @@ pub fn insert_event(sealing: &Sealing, event: &Event, digest: &[u8; 32], seal: &
             |_| (),
         );
     });
+}
+
+/// What of the event is different from the first one of its key; none when nothing is, or when that one is gone.
+pub fn differs(
+    sealing: &Sealing,
+    first: EventId,
+    event: &Event,
+    digest: &[u8; 32],
+) -> Option<String> {
+    let first = first.to_string();
+    let optional = |text: &'_ Option<String>| text.clone();
+    as_owner(sealing.owner, || {
+        run(
+            &DIFFERENCE,
+            &[
+                first.as_str().into(),
+                event.kind.as_str().into(),
+                optional(&event.subject_type).into(),
+                optional(&event.subject_id).into(),
+                event.subject_version.into(),
+                optional(&event.source).into(),
+                optional(&event.scope).into(),
+                event.test.into(),
+                digest.to_vec().into(),
+            ],
+            |rows| {
+                if rows.is_empty() {
+                    return None;
+                }
+                rows.first().get_one::<String>().ok().flatten()
+            },
+        )
+    })
 }
 
 /// Takes an idempotency key for `event`; returns the event that holds it already, if one younger

@@ -7,6 +7,7 @@
 mod access;
 mod adopting;
 mod alerts;
+mod catalogue;
 mod change;
 mod columns;
 mod conditions;
@@ -43,6 +44,10 @@ pub use adopting::{
     old_events, published_of, resume_pairs, unfinished_adoption,
 };
 pub use alerts::{Alert, Lifecycle, raise_alert};
+pub use catalogue::{
+    Observation, SchemaRow, Source, catalogue_table, event_type, invalidate_catalogue, observe,
+    source, threshold_types,
+};
 pub use change::{Attempted, Change, Excerpt, Outcomes, hold};
 pub use conditions::{ConditionRow, conditions};
 pub use configuration::{EndpointRow, changed_endpoints, changed_event_types};
@@ -54,7 +59,7 @@ pub use due::{
     Claim, Claimed, NextDue, claim, clamp_due, drop_queue, due_endpoints, due_rows, next_due,
     put_off,
 };
-pub use emitting::{Sealing, announce_seal_key, claim_key, insert_event};
+pub use emitting::{Sealing, announce_seal_key, claim_key, differs, insert_event};
 pub use keys::{KeyRow, SealKeys, seal_keys, signing_keys, stored_seal_keys};
 pub use newcomer::{Belated, MissedEvent, add_belated, missed_events};
 pub use order::{Subject, free_order, held_subjects, release_subjects};
