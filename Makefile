@@ -7,7 +7,7 @@ PG ?= 15
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup build install stage demo test peers campaign bench lint clean
+.PHONY: help setup build install stage demo test peers campaign bench bench-full lint clean
 
 # Written down once, in Cargo.toml.
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -60,14 +60,16 @@ campaign: stage ## the long forms: 200 kills under load, a soak, an outage with 
 	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \
 	  WEBHOOK_KILLS=200 WEBHOOK_EVENTS=50000 cargo test --locked --quiet -p webhook_outbox_test --test campaign; \
 	  WEBHOOK_SOAK_SECONDS=900 cargo test --locked --quiet -p webhook_outbox_test --test soak; \
-	  WEBHOOK_ROWS=1000000 cargo run --locked --quiet -p webhook_outbox_test --example outage
+	  WEBHOOK_ROWS=1000000 cargo run --locked --quiet --release -p webhook_outbox_bench -- outage
 	@fuzz/run
 
-bench: stage ## drain and latency beside a bare client, an idle leader, isolation, fairness, an outage (20 min)
+bench: stage ## every measurement beside bare clients, table and bench/out/results.json (PART=... for one of them)
 	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \
-	  for part in drain latency isolation fairness outage; do \
-	    cargo run --locked --quiet -p webhook_outbox_test --example $$part; \
-	  done
+	  WEBHOOK_ROWS="$${WEBHOOK_ROWS:-200000}" cargo run --locked --quiet --release -p webhook_outbox_bench -- $(PART)
+
+bench-full: stage ## the same with ten million deliveries (hours)
+	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \
+	  WEBHOOK_ROWS=10000000 WEBHOOK_ROUNDS=5 cargo run --locked --quiet --release -p webhook_outbox_bench
 
 lint: setup ## formatting, clippy, licences, no unsafe code outside src/pg
 	@pg_test/support/lint.sh

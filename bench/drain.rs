@@ -1,122 +1,181 @@
-//! Drain: how fast a backlog of events reaches one receiver, beside a bare client that posts the same
-//! number of bodies to the same receiver over as many connections, in the same run, interleaved.
-//!
-//! Prints deliveries per second from first arrival to last recorded row, their ratio, CPU seconds of the
-//! leader per 1,000 deliveries, and WAL bytes per delivery. The ratio counts: machines are noisy.
+//! Drain: how fast a backlog reaches a receiver, from the first arrival to the last recorded delivery, beside the better
+//! of two bare clients over ureq in the same round; what it costs in CPU and memory.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use postgres::Client;
-use webhook_outbox_test::cluster::Cluster;
-use webhook_outbox_test::meter::{Bare, cpu_seconds};
-use webhook_outbox_test::receiver::Receiver;
-use webhook_outbox_test::wait::wait_until;
+use webhook_outbox_test::meter::median;
 
-const EVENTS: usize = 20_000;
-const CONNECTIONS: usize = 16;
-const ROUNDS: usize = 3;
-const BODY: usize = 600;
+use crate::{
+    ceiling::ureq_ceiling,
+    report::{Report, Target},
+    setup::{Outbox, Watch, payload, plan},
+    sink::Sink,
+};
 
-fn main() {
-    let cluster = Cluster::plan()
-        .setting(
-            "webhook.max_in_flight_per_endpoint",
-            &CONNECTIONS.to_string(),
-        )
-        .setting("fsync", "on")
+struct Case {
+    name: &'static str,
+    partners: usize,
+    /// Of each partner.
+    endpoints: usize,
+    /// Of each partner.
+    events: usize,
+    /// Of the ceiling.
+    target: Option<f64>,
+}
+
+const CASES: [Case; 3] = [
+    Case {
+        name: "50,000 x 1 endpoint",
+        partners: 1,
+        endpoints: 1,
+        events: 50_000,
+        target: Some(0.6),
+    },
+    Case {
+        name: "20,000 x 3 endpoints",
+        partners: 1,
+        endpoints: 3,
+        events: 20_000,
+        target: None,
+    },
+    Case {
+        name: "50 x 1,000 endpoints",
+        partners: 1_000,
+        endpoints: 1,
+        events: 50,
+        target: Some(0.5),
+    },
+];
+
+/// Connections of the bare client, and requests that the product may have under way.
+const AT_ONCE: usize = 16;
+
+/// What one drain took.
+#[derive(Clone, Copy, Debug)]
+pub struct Drained {
+    /// Deliveries per second.
+    pub rate: f64,
+    /// CPU seconds of the leader per 1,000 deliveries.
+    pub leader: f64,
+    /// CPU seconds of the whole server per 1,000 deliveries.
+    pub server: f64,
+    /// Most anonymous memory of the leader, MB.
+    pub memory: f64,
+}
+
+/// Emits with `emit`, which commits `deliveries` at once, and waits until they are recorded.
+pub fn drain(
+    outbox: &mut Outbox,
+    sink: &Sink,
+    deliveries: usize,
+    emit: impl FnOnce(&mut Outbox),
+) -> Drained {
+    let before = outbox.recorded();
+    sink.forget();
+    let watch = Watch::of(outbox.leader());
+    emit(outbox);
+    // What the emitting session took is not counted; what the leader did before the answer came is lost with it.
+    let cpu = outbox.cpu();
+    let count = i64::try_from(deliveries).expect("not that many");
+    outbox.wait_recorded(before + count);
+    let end = Instant::now();
+    let after = outbox.cpu();
+    let first = sink.first().expect("something came");
+    assert!(
+        sink.requests() >= deliveries as u64,
+        "recorded, and not sent"
+    );
+    let thousands = deliveries as f64 / 1000.0;
+    Drained {
+        rate: deliveries as f64 / (end - first).as_secs_f64(),
+        leader: (after.0 - cpu.0) / thousands,
+        server: (after.1 - cpu.1) / thousands,
+        memory: watch.end(),
+    }
+}
+
+/// Prints the drains.
+pub fn report(report: &mut Report, rounds: usize) {
+    report.part(
+        "drain",
+        "a backlog committed at once, 600 B, first arrival to last recorded",
+    );
+    let sink = Sink::start();
+    let body = payload(600);
+    let cluster = plan()
+        .setting("webhook.max_in_flight", &AT_ONCE.to_string())
+        .setting("webhook.max_in_flight_per_partner", &AT_ONCE.to_string())
+        .setting("webhook.max_in_flight_per_endpoint", &AT_ONCE.to_string())
         .start();
-    let mut database = cluster.create_database("drain");
-    database
-        .batch_execute("create extension webhook_outbox")
-        .expect("the extension is installed");
-    let receiver = Receiver::http();
-    database
-        .execute(
-            "select webhook.create_endpoint('bench', $1, verify => 'none')",
-            &[&receiver.url("/worker")],
-        )
-        .expect("the endpoint is accepted");
-    println!("{EVENTS} events, one endpoint, {CONNECTIONS} connections, {BODY} B");
-    println!("round   worker/s     bare/s   ratio   leader CPU s/1000   WAL B/delivery");
-    for round in 1..=ROUNDS {
-        receiver.forget();
-        let bare = bare(&receiver);
-        receiver.forget();
-        let drained = drain(&mut database, &receiver);
-        println!(
-            "{round:5} {:10.0} {bare:10.0} {:7.2} {:19.3} {:16.0}",
-            drained.rate,
-            drained.rate / bare,
-            drained.cpu,
-            drained.wal
+    let mut outboxes: Vec<Outbox> = Vec::new();
+    for (n, case) in CASES.iter().enumerate() {
+        let mut outbox = Outbox::create(&cluster, &format!("drain{n}"));
+        for partner in 0..case.partners {
+            for _ in 0..case.endpoints {
+                outbox.endpoint(&format!("p{partner}"), &sink, "/hook", "");
+            }
+        }
+        warm_up(&mut outbox, case, &body);
+        outboxes.push(outbox);
+    }
+    let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); CASES.len()];
+    let mut drained: Vec<Vec<Drained>> = vec![Vec::new(); CASES.len()];
+    for _ in 0..rounds {
+        for (n, case) in CASES.iter().enumerate() {
+            let ceiling = ureq_ceiling(&sink, AT_ONCE);
+            let deliveries = case.partners * case.endpoints * case.events;
+            let one = drain(&mut outboxes[n], &sink, deliveries, |outbox| {
+                emit(outbox, case, case.events, &body);
+            });
+            ratios[n].push(one.rate / ceiling);
+            drained[n].push(one);
+        }
+    }
+    for (n, case) in CASES.iter().enumerate() {
+        let of = |pick: fn(&Drained) -> f64| {
+            let mut values: Vec<f64> = drained[n].iter().map(pick).collect();
+            median(&mut values)
+        };
+        let name = |what: &str| format!("{}: {what}", case.name);
+        report.figure(&name("deliveries"), of(|one| one.rate), "1/s");
+        let ratio = median(&mut ratios[n]);
+        match case.target {
+            Some(target) => report.judged(
+                &name("of the ureq ceiling"),
+                ratio,
+                "",
+                Target::AtLeast(target),
+            ),
+            None => report.figure(&name("of the ureq ceiling"), ratio, ""),
+        }
+        report.figure(&name("CPU of the leader"), of(|one| one.leader), "s/1000");
+        report.judged(
+            &name("CPU of leader and PostgreSQL"),
+            of(|one| one.server),
+            "s/1000",
+            Target::AtMost(0.15),
+        );
+        report.figure(
+            &name("RssAnon of the leader at most"),
+            of(|one| one.memory),
+            "MB",
         );
     }
 }
 
-struct Drained {
-    rate: f64,
-    cpu: f64,
-    wal: f64,
+fn emit(outbox: &mut Outbox, case: &Case, events: usize, body: &str) {
+    outbox.run(&format!(
+        "select count(webhook.emit('bench.event', 'p' || p, $data${body}$data$::jsonb))
+           from generate_series(1, {events}), generate_series(0, {}) as p",
+        case.partners - 1
+    ));
 }
 
-fn drain(database: &mut Client, receiver: &Receiver) -> Drained {
-    let data = format!("{{\"text\": \"{}\"}}", "x".repeat(BODY - 20));
-    let pid: i32 = one(database, "select pid from webhook.stat_worker");
-    let recorded: i64 = one(database, "select delivered from webhook.stat_worker");
-    let cpu = cpu_seconds(pid);
-    database
-        .execute(
-            "select count(webhook.emit('bench.event', 'bench', $1::text::jsonb)) from generate_series(1, $2::bigint)",
-            &[&data, &i64::try_from(EVENTS).expect("few events")],
-        )
-        .expect("emit succeeds");
-    // What emit wrote is not the worker's.
-    let wal: String = one(database, "select pg_current_wal_lsn()::text");
-    let target = recorded + i64::try_from(EVENTS).expect("few events");
-    wait_until("every event is recorded", Duration::from_secs(120), || {
-        let delivered: i64 = one(database, "select delivered from webhook.stat_worker");
-        (delivered >= target).then_some(())
-    });
-    let first = receiver
-        .requests()
-        .iter()
-        .map(|request| request.at)
-        .min()
-        .expect("something arrived");
-    let took = first.elapsed().as_secs_f64();
-    std::thread::sleep(Duration::from_millis(200));
-    let written: i64 = database
-        .query_one(
-            "select pg_wal_lsn_diff(pg_current_wal_lsn(), $1::text::pg_lsn)::bigint",
-            &[&wal],
-        )
-        .expect("a position")
-        .get(0);
-    Drained {
-        rate: EVENTS as f64 / took,
-        cpu: (cpu_seconds(pid) - cpu) / (EVENTS as f64 / 1000.0),
-        wal: written as f64 / EVENTS as f64,
-    }
-}
-
-/// Requests per second of plain sockets, one thread a connection.
-fn bare(receiver: &Receiver) -> f64 {
-    let begun = Instant::now();
-    let address = receiver.address();
-    std::thread::scope(|scope| {
-        for _ in 0..CONNECTIONS {
-            scope.spawn(move || {
-                let mut bare = Bare::connect(address);
-                let body = "x".repeat(BODY);
-                for _ in 0..EVENTS / CONNECTIONS {
-                    bare.post("none", &body);
-                }
-            });
-        }
-    });
-    EVENTS as f64 / begun.elapsed().as_secs_f64()
-}
-
-fn one<T: for<'a> postgres::types::FromSql<'a>>(database: &mut Client, query: &str) -> T {
-    database.query_one(query, &[]).expect("one row").get(0)
+/// Opens the adaptive windows, the connections and the plans.
+fn warm_up(outbox: &mut Outbox, case: &Case, body: &str) {
+    let before = outbox.recorded();
+    let events = 2_000_usize.div_ceil(case.partners * case.endpoints).max(20);
+    emit(outbox, case, events, body);
+    let count = case.partners * case.endpoints * events;
+    outbox.wait_recorded(before + i64::try_from(count).expect("not that many"));
 }

@@ -23,7 +23,8 @@ use webhook_outbox_test::{
 const SMALL: usize = 50;
 const DEADLINE: Duration = Duration::from_secs(300);
 
-fn main() {
+/// Prints it.
+pub fn print() {
     let (rounds, rows) = (number("WEBHOOK_ROUNDS", 3), number("WEBHOOK_ROWS", 100_000));
     println!(
         "one partner with {rows} queued events, {SMALL} partners with one each: commit to arrival of theirs, ms"

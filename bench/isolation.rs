@@ -83,7 +83,8 @@ const fn case(
     }
 }
 
-fn main() {
+/// Prints it.
+pub fn print() {
     let (rounds, deliveries) = (
         number("WEBHOOK_ROUNDS", 5),
         number("WEBHOOK_DELIVERIES", 9_000),

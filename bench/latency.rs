@@ -1,131 +1,128 @@
-//! Commit to arrival: how long after a commit the request stands at the receiver, beside a bare client
-//! that posts the same bytes right after the same commit in the same run.
-//!
-//! Prints p50, p90, p99 and max of both and their differences, in milliseconds. Machines are noisy: the
-//! difference within one run counts, never the figure alone. Also prints what an idle leader does.
+//! Latency: from the answer to a commit to the arrival of the request, beside a bare client that posts the same bytes
+//! right after the same commit. The difference counts.
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
-use webhook_outbox_test::cluster::Cluster;
-use webhook_outbox_test::meter::{Bare, cpu_seconds};
-use webhook_outbox_test::receiver::Receiver;
+use webhook_outbox_test::{cluster::Cluster, meter::Bare};
 
-/// Events per second and in all.
-const RATE: u32 = 50;
-const EVENTS: usize = 1_000;
-/// Events before the measuring begins: connections, plans and caches are warm then.
+use crate::{
+    report::{Report, Target},
+    setup::{Outbox, payload, plan},
+    sink::Sink,
+};
+
+/// Commits before it counts.
 const WARM_UP: usize = 50;
 
-fn main() {
-    let cluster = Cluster::start_usual();
-    let mut database = cluster.create_database("latency");
-    let receiver = Receiver::http();
-    database
-        .batch_execute("create extension webhook_outbox")
-        .expect("the extension is installed");
-    database
-        .execute(
-            "select webhook.create_endpoint('bench', $1, verify => 'none')",
-            &[&receiver.url("/worker")],
-        )
-        .expect("the endpoint is accepted");
-    let mut bare = Bare::connect(receiver.address());
-    let data = format!("{{\"text\": \"{}\"}}", "x".repeat(580));
-    let emit = database
-        .prepare("select webhook.emit('bench.event', 'bench', $1::text::jsonb)")
-        .expect("the statement is valid");
+struct Load {
+    name: String,
+    /// Commits per second, and events in each.
+    commits: u32,
+    events: usize,
+    /// Commits that count.
+    count: usize,
+}
 
+/// Prints the latencies; `half` is half of the rate at which the one-endpoint backlog drains.
+pub fn report(report: &mut Report, half: f64) {
+    report.part(
+        "latency",
+        "answer to the commit until arrival, 600 B, one endpoint",
+    );
+    let cluster = plan()
+        .setting("webhook.max_in_flight_per_endpoint", "16")
+        .start();
+    let calm = Load {
+        name: "50/s".to_owned(),
+        commits: 50,
+        events: 1,
+        count: 1_000,
+    };
+    measure(report, &cluster, &calm, true);
+    // One session cannot commit that often: more events in each commit.
+    let busy = Load {
+        name: format!("{half:.0}/s, half of the drain, 100 commits/s"),
+        commits: 100,
+        events: ((half / 100.0) as usize).max(1),
+        count: 1_000,
+    };
+    measure(report, &cluster, &busy, false);
+}
+
+fn measure(report: &mut Report, cluster: &Cluster, load: &Load, judged: bool) {
+    let sink = Sink::start();
+    let mut outbox = Outbox::create(cluster, &format!("latency{}", load.commits));
+    outbox.endpoint("bench", &sink, "/worker", "");
+    let bare = Sink::start();
+    let mut client = Bare::connect(bare.address());
+    let data = payload(600);
+    let emit = outbox
+        .sql
+        .prepare("select webhook.emit('bench.event', 'bench', $1::text::jsonb) from generate_series(1, $2)")
+        .expect("a valid statement");
+    let events = i32::try_from(load.events).expect("not that many");
     let mut committed: HashMap<String, Instant> = HashMap::new();
-    let mut bare_ms = Vec::new();
     let begun = Instant::now();
-    for n in 0..EVENTS + WARM_UP {
-        let due = Duration::from_secs(1) / RATE * u32::try_from(n).expect("few events");
+    for n in 0..load.count + WARM_UP {
+        let due = Duration::from_secs(1) / load.commits * u32::try_from(n).expect("not that many");
         std::thread::sleep(due.saturating_sub(begun.elapsed()));
-        let id: String = database
-            .query_one(&emit, &[&data])
-            .expect("emit succeeds")
-            .get(0);
+        let rows = outbox
+            .sql
+            .query(&emit, &[&data, &events])
+            .expect("emit succeeds");
         let at = Instant::now();
-        bare.post(&id, &data);
+        let first: String = rows[0].get(0);
+        if n == WARM_UP {
+            sink.record(true);
+            bare.record(true);
+        }
+        client.post(&first, &data);
         if n >= WARM_UP {
-            committed.insert(id, at);
+            committed.extend(rows.iter().map(|row| (row.get(0), at)));
         }
     }
-    receiver.wait_for((EVENTS + WARM_UP) * 2, Duration::from_secs(30));
-    let mut worker_ms = Vec::new();
-    for request in receiver.requests() {
-        let id = request.header("webhook-id").unwrap_or_default();
-        let Some(at) = committed.get(id) else {
-            continue;
-        };
-        // A request may arrive before the emitter has read the answer to its own commit.
-        let ms = request.at.saturating_duration_since(*at).as_secs_f64() * 1000.0;
-        if request.target == "/worker" {
-            worker_ms.push(ms);
-        } else {
-            bare_ms.push(ms);
+    let all = i64::try_from((load.count + WARM_UP) * load.events).expect("not that many");
+    outbox.wait_recorded(all);
+    let late = |sink: &Sink| {
+        let arrivals = sink.take_arrivals().into_iter();
+        Quantiles::of(
+            arrivals
+                .filter_map(|(id, came)| Some((came, committed.get(&id)?)))
+                // A request may arrive before the emitter has read the answer to its own commit.
+                .map(|(came, at)| came.saturating_duration_since(*at).as_secs_f64() * 1000.0)
+                .collect(),
+        )
+    };
+    let (worker, client) = (late(&sink), late(&bare));
+    for (n, name) in ["p50", "p90", "p99", "max"].into_iter().enumerate() {
+        report.figure(&format!("{}: {name}", load.name), worker.0[n], "ms");
+        report.figure(
+            &format!("{}: {name}, bare client", load.name),
+            client.0[n],
+            "ms",
+        );
+        let added = worker.0[n] - client.0[n];
+        let name = format!("{}: {name}, added", load.name);
+        match (judged, n) {
+            (true, 0) => report.judged(&name, added, "ms", Target::AtMost(2.0)),
+            (true, 2) => report.judged(&name, added, "ms", Target::AtMost(6.0)),
+            _ => report.figure(&name, added, "ms"),
         }
     }
-    let (worker, bare) = (Quantiles::of(worker_ms), Quantiles::of(bare_ms));
-    println!("commit to arrival, ms, {EVENTS} events at {RATE}/s, one endpoint, 600 B");
-    println!("            p50      p90      p99      max");
-    println!("worker  {worker}");
-    println!("bare    {bare}");
-    println!(
-        "added   {:8.2} {:8.2} {:8.2} {:8.2}",
-        worker.p50 - bare.p50,
-        worker.p90 - bare.p90,
-        worker.p99 - bare.p99,
-        worker.max - bare.max
-    );
-    idle(&mut database);
 }
 
-/// Transactions that a leader with nothing to do runs per second, and its CPU time.
-fn idle(database: &mut postgres::Client) {
-    std::thread::sleep(Duration::from_secs(5));
-    let pid: i32 = database
-        .query_one("select pid from webhook.stat_worker", &[])
-        .expect("the leader runs")
-        .get(0);
-    let (before, begun) = (cpu_seconds(pid), Instant::now());
-    std::thread::sleep(Duration::from_secs(20));
-    let spent = cpu_seconds(pid) - before;
-    println!(
-        "idle leader: {:.3} % of a core over {:.0} s",
-        100.0 * spent / begun.elapsed().as_secs_f64(),
-        begun.elapsed().as_secs_f64()
-    );
-}
-
-struct Quantiles {
-    p50: f64,
-    p90: f64,
-    p99: f64,
-    max: f64,
-}
+/// p50, p90, p99 and the greatest.
+struct Quantiles([f64; 4]);
 
 impl Quantiles {
     fn of(mut values: Vec<f64>) -> Quantiles {
-        assert_eq!(values.len(), EVENTS, "every event arrives once");
+        assert!(!values.is_empty(), "nothing arrived");
         values.sort_by(f64::total_cmp);
-        let at = |share: usize| values[(values.len() * share / 100).min(values.len() - 1)];
-        Quantiles {
-            p50: at(50),
-            p90: at(90),
-            p99: at(99),
-            max: values[values.len() - 1],
-        }
-    }
-}
-
-impl std::fmt::Display for Quantiles {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{:8.2} {:8.2} {:8.2} {:8.2}",
-            self.p50, self.p90, self.p99, self.max
-        )
+        let last = values.len() - 1;
+        let at = |share: usize| values[(values.len() * share / 100).min(last)];
+        Quantiles([at(50), at(90), at(99), values[last]])
     }
 }

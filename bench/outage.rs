@@ -36,7 +36,8 @@ const SERVICE: [Duration; 2] = [Duration::from_millis(100), Duration::from_milli
 /// Requests that are the first ones: two seconds of them at full width.
 const FIRST: usize = 2 * 10 * CAP;
 
-fn main() {
+/// Prints it.
+pub fn print() {
     let rows = number("WEBHOOK_ROWS", 100_000);
     let cluster = Cluster::plan()
         .setting("webhook.max_in_flight_per_endpoint", &CAP.to_string())

@@ -1,0 +1,82 @@
+//! Measures the product beside clients that do nothing else: `make bench` in about ten minutes, `make bench-full` as long
+//! as it takes, each part alone by its name. Machines are noisy: what counts is the ratio to what was measured beside it.
+//!
+//! Prints a table and writes `bench/out/results.json`. WEBHOOK_ROUNDS: repetitions, of which the median counts (3).
+//! WEBHOOK_ROWS: the largest backlog (1,000,000).
+
+mod ceiling;
+mod drain;
+mod emit;
+mod fairness;
+mod growth;
+mod idle;
+mod isolation;
+mod latency;
+mod outage;
+mod report;
+mod setup;
+mod sink;
+mod views;
+mod writes;
+
+use std::process::ExitCode;
+
+use webhook_outbox_test::meter::number;
+
+use crate::report::Report;
+
+const PARTS: [&str; 11] = [
+    "ceiling",
+    "drain",
+    "latency",
+    "emit",
+    "growth",
+    "writes",
+    "views",
+    "idle",
+    "isolation",
+    "fairness",
+    "outage",
+];
+
+fn main() -> ExitCode {
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(unknown) = asked.iter().find(|name| !PARTS.contains(&name.as_str())) {
+        eprintln!(
+            "there is no part \"{unknown}\"; there are: {}",
+            PARTS.join(" ")
+        );
+        return ExitCode::FAILURE;
+    }
+    let mut report = Report::default();
+    let rounds = number("WEBHOOK_ROUNDS", 3);
+    let most = number("WEBHOOK_ROWS", 1_000_000);
+    for part in PARTS {
+        if !asked.is_empty() && !asked.iter().any(|name| name == part) {
+            continue;
+        }
+        match part {
+            "ceiling" => ceiling::report(&mut report, rounds),
+            "drain" => drain::report(&mut report, rounds),
+            "latency" => latency::report(&mut report, number("WEBHOOK_RATE", 5_000) as f64),
+            "emit" => emit::report(&mut report),
+            "growth" => growth::report(&mut report, rounds, most),
+            "writes" => writes::report(&mut report),
+            "views" => views::report(&mut report, most),
+            "idle" => idle::report(&mut report),
+            "isolation" => isolation::print(),
+            "fairness" => fairness::print(),
+            _ => outage::print(),
+        }
+    }
+    match report.write() {
+        Ok(path) => {
+            println!("\nwritten to {}", path.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("the results cannot be written: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
