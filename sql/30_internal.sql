@@ -14,7 +14,7 @@ create function webhook._new_id()
 returns bigint
 language c volatile parallel unsafe
 as 'MODULE_PATHNAME', 'new_id_wrapper';
-comment on function webhook._new_id() is 'Time-ordered random id for endpoints, keys and requests.';
+comment on function webhook._new_id() is 'Time-ordered random id for endpoints, keys, requests and audit entries; those of one session rise.';
 
 create function webhook._check_url(
   url text -- callback URL as the user wrote it

@@ -133,3 +133,7 @@ select pg_temp.failure($$select webhook._emit_reserved('webhook.test', 'acme', '
 reset role;
 select actor = session_user from webhook.audit_log where reason = 'as another role';
 rollback;
+
+-- Entries of one session sort in the order of the acts, however fast they follow each other.
+select bool_and(rises) from (select id > lag(id) over () as rises
+                               from (select webhook._new_id() as id from generate_series(1, 10000)) as ids) as pairs;

@@ -2,6 +2,7 @@
 //!
 //! They are declared in sql/30_internal.sql, each with its comment; none touches a table.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use pgrx::datum::Date;
@@ -26,11 +27,26 @@ fn origin() -> i64 {
     outbox::origin()
 }
 
+thread_local! {
+    static LAST_ID: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Those of one session rise: its requests and audit entries sort in the order in which they were made, however many
+/// of them fall into a millisecond.
 #[pg_extern(sql = false)]
 pub fn new_id() -> i64 {
     let mut bytes = [0; 4];
     fill(&mut bytes);
-    EndpointId::new(now_ms(), u32::from_le_bytes(bytes)).0
+    let id = EndpointId::new(now_ms(), u32::from_le_bytes(bytes)).0;
+    LAST_ID.with(|last| {
+        let id = if id > last.get() {
+            id
+        } else {
+            last.get().saturating_add(1 + i64::from(bytes[0]))
+        };
+        last.set(id);
+        id
+    })
 }
 
 /// Refuses a retry schedule that cannot be followed; a good one comes back as it is.
