@@ -2,7 +2,9 @@
 //!
 //! Input: a byte that says which, then the bytes.
 
-use crate::rules::signing::{Received, Rejection, Secret, SecretError, sign_v1, verify_v1};
+use crate::rules::signing::{
+    Key, Received, Rejection, Secret, SecretError, VerifyingKey, sign, verify,
+};
 use crate::rules::vault::{self, KeyFileFault, MasterKeys, NONCE, Place};
 
 const PLACE: Place = Place::Signing {
@@ -138,23 +140,25 @@ fn received(bytes: &[u8]) {
     let mut text = || String::from_utf8_lossy(next()).into_owned();
     let (id, timestamp, signature) = (text(), text(), text());
     let body = next();
-    let key = Secret::generate([7; 32]);
+    let key = Key::from(Secret::generate([7; 32]));
     let message = Received {
         id: Some(&id),
         timestamp: Some(&timestamp),
         signature: Some(&signature),
         body,
     };
-    let keys = [Secret::generate([6; 32]), key.clone()];
+    let secrets = [Secret::generate([6; 32]), Secret::generate([7; 32])];
+    let keys = secrets.clone().map(Key::from);
+    let checking = secrets.map(VerifyingKey::from);
     let time: Option<i64> = timestamp
         .parse()
         .ok()
         .filter(|time: &i64| time.to_string() == timestamp && (0..=99_999_999_999).contains(time));
-    match verify_v1(&keys, &message, NOW, TOLERANCE) {
+    match verify(&checking, &message, NOW, TOLERANCE) {
         Ok(at) => {
             assert_eq!(Some(at), time);
             assert!(at.abs_diff(NOW) <= TOLERANCE);
-            let mut made = keys.iter().map(|key| sign_v1(key, &id, at, body));
+            let mut made = keys.iter().map(|key| sign(key, &id, at, body));
             assert!(made.any(|made| signature.split(' ').any(|part| part == made)));
         }
         Err(Rejection::MissingHeader) => {
@@ -169,20 +173,20 @@ fn received(bytes: &[u8]) {
     if id.is_empty() {
         return;
     }
-    let header = format!("{signature} {}", sign_v1(&key, &id, NOW, body));
+    let header = format!("{signature} {}", sign(&key, &id, NOW, body));
     let now = NOW.to_string();
     let signed = Received {
         timestamp: Some(&now),
         signature: Some(&header),
         ..message
     };
-    assert_eq!(verify_v1(&keys, &signed, NOW, TOLERANCE), Ok(NOW));
+    assert_eq!(verify(&checking, &signed, NOW, TOLERANCE), Ok(NOW));
     let other = [body, b"x"].concat();
     let altered = Received {
         body: &other,
         ..signed
     };
-    let verdict = verify_v1(&keys, &altered, NOW, TOLERANCE);
+    let verdict = verify(&checking, &altered, NOW, TOLERANCE);
     assert_eq!(verdict, Err(Rejection::NoMatch));
 }
 
