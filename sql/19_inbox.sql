@@ -228,6 +228,6 @@ comment on column webhook._inbox_count.source_id is 'The source.';
 comment on column webhook._inbox_count.total is 'How often.';
 comment on column webhook._inbox_count.last_at is 'When last.';
 comment on column webhook._inbox_count.day is 'UTC day.';
-comment on column webhook._inbox_count.slot is 'Process that made the row: sessions at work at once count in different rows, and wait for none.';
+comment on column webhook._inbox_count.slot is 'Any number: sessions at work at once count in different rows, and wait for none.';
 comment on column webhook._inbox_count.result is 'accepted, duplicate, challenge or rejected.';
 comment on column webhook._inbox_count.reason is 'Why it was rejected; empty for the others.';

@@ -109,8 +109,9 @@ begin
        and c.slot = free;
     return;
   end if;
+  -- The slot means nothing: a number of this session's own might be a row that another one holds just now.
   insert into webhook._inbox_count (source_id, day, result, reason, slot, total)
-  values (_count_inbox.source_id, today, _count_inbox.result, _count_inbox.reason, pg_backend_pid(), 1)
+  values (_count_inbox.source_id, today, _count_inbox.result, _count_inbox.reason, 1 + floor(random() * 2000000000)::integer, 1)
   on conflict on constraint _inbox_count_pkey do nothing;
 end
 $$;

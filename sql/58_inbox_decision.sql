@@ -182,7 +182,14 @@ as $$
 declare
   expunged bigint;
 begin
-  with gone as (
+  with target as (
+    select i.inbox_id, i.source_id, i.partner_id, i.subject_type, i.subject_id, i.subject_version
+      from webhook._inbox_source s
+      join webhook._inbox i on i.source_id = s.source_id
+     where i.event_id = any (event_ids)
+       and i.expunged_at is null
+       for no key update of i),
+  gone as (
     update webhook._inbox i
        set body = null,
            -- The hash of a short text tells the text.
@@ -192,11 +199,18 @@ begin
            subject_version = null,
            correlation_id = null,
            expunged_at = clock_timestamp()
-      from webhook._inbox_source s
-     where i.source_id = s.source_id
-       and i.event_id = any (event_ids)
-       and i.expunged_at is null
+      from target t
+     where i.inbox_id = t.inbox_id
     returning i.inbox_id),
+  subjects as (
+    -- Who the subject is stays known only while a newer event about it is.
+    delete from webhook._inbox_subject b
+     using target t
+     where b.source_id = t.source_id
+       and b.partner_id = t.partner_id
+       and b.subject_type = t.subject_type
+       and b.subject_id = t.subject_id
+       and b.version <= t.subject_version),
   runs as (
     update webhook._inbox_run r
        set note = null,

@@ -167,6 +167,7 @@ select count(*) > 0 from webhook.claim_inbox('mail', 10);
 -- Erased: the id stays, and with it the knowledge that it was here.
 select webhook._expunge_inbox('{evt_1,evt_2,evt_x}'), webhook._expunge_inbox('{evt_1}');
 select event_id, subject_id, expunged_at is not null, handler, state, note from webhook.inbox where event_id in ('evt_1', 'evt_2') order by event_id, handler, handler_version;
+select count(*) from webhook._inbox_subject;
 select pg_temp.take('evt_1', '{"type":"order.paid","subject":{"type":"order","id":"7","version":2}}');
 select pg_temp.failure($$select webhook.retry_inbox('evt_2', 'mail', 'again')$$);
 

@@ -9,7 +9,7 @@
 
 -- The vectors. A row that is judged otherwise than it should be is listed; the counts say that there were rows.
 create temp table vector (row json);
-\set rows `cat "$PG_ABS_SRCDIR"/vectors/standard_webhooks.jsonl "$PG_ABS_SRCDIR"/vectors/http_signatures.jsonl "$PG_ABS_SRCDIR"/vectors/legacy_signatures.jsonl "$PG_ABS_SRCDIR"/vectors/own_formats.jsonl`
+\set rows `cat "$PG_ABS_SRCDIR"/../docs/vectors/standard_webhooks.jsonl "$PG_ABS_SRCDIR"/../docs/vectors/http_signatures.jsonl "$PG_ABS_SRCDIR"/../docs/vectors/legacy_signatures.jsonl "$PG_ABS_SRCDIR"/vectors/own_formats.jsonl`
 insert into vector select line::json from string_to_table(:'rows', E'\n') as line where line like '%"op": "verify"%';
 create temp view judged as
 select v.row ->> 'id' as id, v.row -> 'expected' ->> 'error' as error, (v.row -> 'expected' ->> 'valid')::boolean as valid, c.*,

@@ -67,7 +67,6 @@ static FIRST_PASS_LIMIT: GucSetting<i32> = GucSetting::<i32>::new(2_000);
 static SHUTDOWN_GRACE: GucSetting<i32> = GucSetting::<i32>::new(5_000);
 static DISABLE_AFTER: GucSetting<i32> = GucSetting::<i32>::new(5 * 86_400);
 static VERIFICATION_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
-static INBOX_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(120 * 86_400);
 static IDEMPOTENCY_WINDOW: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
 
 /// Defines every setting and reserves the prefix, so that a misspelt name is reported.
@@ -88,7 +87,7 @@ pub fn define() {
     const KB: GucFlags = GucFlags::UNIT_KB;
     const NONE: GucFlags = GucFlags::empty();
     #[rustfmt::skip]
-    let numbers: [Number; 19] = [
+    let numbers: [Number; 18] = [
         (c"webhook.max_in_flight", c"Limits the requests under way per database.", &MAX_IN_FLIGHT, 1, 4096, NONE),
         (c"webhook.max_in_flight_per_partner", c"Limits the requests under way per partner.", &MAX_IN_FLIGHT_PER_PARTNER, 1, 4096, NONE),
         (c"webhook.max_in_flight_per_endpoint", c"Limits the requests under way per endpoint.", &MAX_IN_FLIGHT_PER_ENDPOINT, 1, 4096, NONE),
@@ -106,7 +105,6 @@ pub fn define() {
         (c"webhook.shutdown_grace", c"Lets requests under way finish for this long at shutdown.", &SHUTDOWN_GRACE, 0, 60_000, MS),
         (c"webhook.verification_timeout", c"Closes an endpoint, or drops a new URL, whose control was not proven within this time.", &VERIFICATION_TIMEOUT, 1, 30 * 86_400, S),
         (c"webhook.idempotency_window", c"Remembers idempotency keys for this long.", &IDEMPOTENCY_WINDOW, 60, 30 * 86_400, S),
-        (c"webhook.inbox_retention", c"Remembers received events for this long; longer than every sender repeats them.", &INBOX_RETENTION, 86_400, 3_650 * 86_400, S),
         (c"webhook.rotation_overlap", c"Lets a former signing key sign for this long beside the new one.", &ROTATION_OVERLAP, 0, 7 * 86_400, S),
     ];
     for (name, short, setting, low, high, flags) in numbers {
