@@ -3,11 +3,8 @@
 //! no more than counters.
 
 use std::{
-    io::{BufRead, BufReader},
     net::TcpListener,
-    path::Path,
-    process::{Child, Command, Stdio},
-    sync::{Arc, Barrier, LazyLock, Mutex},
+    sync::{Barrier, LazyLock, Mutex},
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -17,6 +14,7 @@ use standardwebhooks::Webhook;
 use webhook_outbox_test::{
     cluster::Cluster,
     dice::Dice,
+    example::Example,
     master_key::MasterKeyFile,
     outbox::{Outbox, quoted},
     say,
@@ -339,9 +337,9 @@ fn our_sender_the_receiver_example_and_a_handler_work_together() {
         "create role front login; create role books login;
          select webhook.grant_access('front', 'receive'); select webhook.grant_access('books', 'handle')",
     );
-    shop.run(&std::fs::read_to_string(example("handler.sql")).expect("the handler"));
+    shop.run(&std::fs::read_to_string(Example::path("inbox/handler.sql")).expect("the handler"));
     shop.run("grant insert on booking to books");
-    let receiver = Example::start(port, &CLUSTER, "together", &endpoint.secret);
+    let receiver = listener(port, &endpoint.secret);
     shop.wait_until("state = 'active' and verified_by = 'challenge' from webhook.endpoints");
     receiver.says("challenge");
 
@@ -411,65 +409,23 @@ fn our_sender_the_receiver_example_and_a_handler_work_together() {
     assert_eq!(delivery.status, Some(401));
 }
 
-fn example(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../examples/inbox")
-        .join(name)
-}
-
-/// The receiver example, running.
-struct Example {
-    process: Child,
-    lines: Arc<Mutex<Vec<String>>>,
-}
-
-impl Example {
-    fn start(port: u16, cluster: &Cluster, database: &str, secret: &str) -> Example {
-        let connection = cluster.connection(database);
-        let host = match connection.get_hosts().first() {
-            Some(postgres::config::Host::Unix(path)) => path.display().to_string(),
-            Some(postgres::config::Host::Tcp(name)) => name.clone(),
-            None => panic!("the cluster has no address"),
-        };
-        let server_port = connection.get_ports().first().copied().unwrap_or(5432);
-        let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../build/venv/bin/python");
-        let mut process = Command::new(python)
-            .arg(example("receiver.py"))
-            .arg(port.to_string())
-            .arg(format!(
-                "host={host} port={server_port} dbname={database} user=front"
-            ))
-            .env("WEBHOOK_SECRET", secret)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the example: run `make setup`");
-        let output = process.stdout.take().expect("the output of the example");
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let of_thread = Arc::clone(&lines);
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                of_thread.lock().expect("the lines").push(line);
-            }
-        });
-        let example = Example { process, lines };
-        example.says(&format!("listening on http://127.0.0.1:{port}/"));
-        example
-    }
-
-    #[track_caller]
-    fn says(&self, wanted: &str) {
-        wait_for(&format!("the example says: {wanted}"), SOON, || {
-            let lines = self.lines.lock().expect("the lines");
-            lines.iter().any(|line| line == wanted)
-        });
-    }
-}
-
-impl Drop for Example {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// The receiver example with the right to receive and no other.
+fn listener(port: u16, secret: &str) -> Example {
+    let connection = CLUSTER.connection("together");
+    let host = match connection.get_hosts().first() {
+        Some(postgres::config::Host::Unix(path)) => path.display().to_string(),
+        Some(postgres::config::Host::Tcp(name)) => name.clone(),
+        None => panic!("the cluster has no address"),
+    };
+    let server_port = connection.get_ports().first().copied().unwrap_or(5432);
+    let database = format!("host={host} port={server_port} dbname=together user=front");
+    let listener = Example::start(
+        "inbox/receiver.py",
+        &[&port.to_string(), &database],
+        ("WEBHOOK_SECRET", secret),
+    );
+    listener.says(&format!("listening on http://127.0.0.1:{port}/"));
+    listener
 }
 
 fn free_port() -> u16 {
