@@ -52,7 +52,7 @@ comment on column webhook._audit.actor is 'Session user.';
 comment on column webhook._audit.application is 'application_name of the session.';
 comment on column webhook._audit.client is 'Address of the client; null = local.';
 comment on column webhook._audit.verb is 'Function that was called.';
-comment on column webhook._audit.object_kind is 'endpoint, policy, event_type, event_schema, source, threshold, event, delivery, partner, role, origin or all.';
+comment on column webhook._audit.object_kind is 'endpoint, policy, event_type, event_schema, source, threshold, event, delivery, partner, role, origin, inbox_source, inbox_handler, inbox_event or all.';
 comment on column webhook._audit.object_id is 'Which one; null when there are several.';
 comment on column webhook._audit.partner_id is 'Tenant concerned; null when there are several, or none.';
 comment on column webhook._audit.before is 'What was changed, as it was; of a URL the host only.';

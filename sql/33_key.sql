@@ -103,6 +103,10 @@ as $$
            select from webhook._secret s
             where s.kept
               and s.stored_under is null)
+      or exists (
+           select from webhook._inbox_key i
+            where i.kept
+              and i.stored_under is null)
 $$;
 comment on function webhook._keys_in_clear() is 'Whether there is something to encrypt.';
 

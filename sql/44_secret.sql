@@ -228,7 +228,7 @@ comment on function webhook.revoke_secret(bigint, text, bigint, boolean) is
 -- owner of the extension and superusers alone have.
 
 create function webhook.reencrypt_secrets(
-  out secrets integer,    -- signing keys that are stored anew
+  out secrets integer,    -- signing keys, and keys of inbox sources, that are stored anew
   out seal_keys integer,  -- seal keys that are stored anew
   out unreadable integer  -- keys that no master key of the file opens; they stay as they are
 ) returns record
@@ -274,6 +274,24 @@ begin
     returning 1)
   select (select count(*) from changed), (select count(*) from renewed r where r.key is null)
     into seal_keys, lost;
+  unreadable := unreadable + lost;
+  with renewed as materialized (
+    select i.key_id, webhook._reencrypted_inbox_key(i.key_id, i.source_id, i.key) as key
+      from (select i.key_id, i.source_id, i.key
+              from webhook._inbox_key i
+             where i.kept
+               and i.stored_under is distinct from master_key_id
+             order by i.key_id
+               for no key update) as i),
+  changed as (
+    update webhook._inbox_key i
+       set key = r.key
+      from renewed r
+     where i.key_id = r.key_id
+       and r.key is not null
+    returning 1)
+  select secrets + (select count(*) from changed), (select count(*) from renewed r where r.key is null)
+    into secrets, lost;
   unreadable := unreadable + lost;
   if unreadable > 0 then
     raise warning using

@@ -79,6 +79,30 @@ as $$
     ('operate', 'resume'),
     ('operate', 'send_test'),
     ('operate', 'adopt'),
+    -- The receiving side. Whoever answers senders reads nothing; handlers get what they process.
+    ('receive', 'receive'),
+    ('receive handle operate', 'verify'),
+    ('receive handle operate', 'explain_signature'),
+    ('handle', 'claim_inbox'),
+    ('handle', 'finish_inbox'),
+    ('read operate', 'inbox'),
+    ('read operate', 'inbox_sources'),
+    ('read operate', 'inbox_keys'),
+    ('read operate', 'inbox_handlers'),
+    ('read operate', 'stat_inbox'),
+    ('read operate', 'inbox_rejections'),
+    ('operate', 'create_inbox_source'),
+    ('operate', 'update_inbox_source'),
+    ('operate', 'add_inbox_key'),
+    ('operate', 'revoke_inbox_key'),
+    ('operate', 'create_inbox_handler'),
+    ('operate', 'update_inbox_handler'),
+    ('operate', 'delete_inbox_handler'),
+    ('operate', 'pause_inbox'),
+    ('operate', 'resume_inbox'),
+    ('operate', 'retry_inbox'),
+    ('operate', 'close_inbox'),
+    ('operate', 'replay_inbox'),
     -- What was done, and who may do it: for somebody else than those who do it.
     ('audit', 'audit_log'),
     ('audit', 'access_rights'),
@@ -143,11 +167,11 @@ declare
 begin
   perform webhook._check_argument('role', role is null);
   perform webhook._check_argument('kind', kind is null);
-  if kind not in ('emit', 'read', 'operate', 'partner', 'audit', 'payload') then
+  if kind not in ('emit', 'read', 'operate', 'partner', 'audit', 'payload', 'receive', 'handle') then
     raise exception using
       errcode = 'invalid_parameter_value',
       message = format('kind of right "%s" does not exist', left(kind, 128)),
-      hint = 'The kinds are emit, read, operate, partner, audit and payload.';
+      hint = 'The kinds are emit, read, operate, partner, audit, payload, receive and handle.';
   end if;
   if kind = 'partner' then
     perform webhook._check_argument('partner_id', partner_id is null);
@@ -208,7 +232,7 @@ comment on function webhook._lock_access() is 'Lets one session at a time change
 
 create function webhook.grant_access(
   role name,                            -- role that gets the right; its members have it, too
-  kind text,                            -- emit, read, operate, partner, audit or payload
+  kind text,                            -- emit, read, operate, partner, audit, payload, receive or handle
   partner_id text default null,         -- of emit, partner and payload: this partner only
   event_types text[] default null,      -- of emit and payload: these event types and wildcards only
   valid_until timestamptz default null  -- of payload: end of the right; null = in an hour
@@ -303,7 +327,7 @@ begin
 end
 $$;
 comment on function webhook.grant_access(name, text, text, text[], timestamptz) is
-  'Gives a role what a kind of right needs: emit, read, operate, partner, audit, payload. Rights of one role add up; granting the same kind for the same partner again replaces its limits.';
+  'Gives a role what a kind of right needs: emit, read, operate, partner, audit, payload, receive, handle. Rights of one role add up; granting the same kind for the same partner again replaces its limits.';
 
 create function webhook._take_access(
   role_id oid,    -- role that loses a right
@@ -352,7 +376,7 @@ comment on function webhook._take_access(oid, text, text) is 'Takes a right and 
 
 create function webhook.revoke_access(
   role name,                    -- role that loses the right
-  kind text,                    -- emit, read, operate, partner, audit or payload
+  kind text,                    -- emit, read, operate, partner, audit, payload, receive or handle
   partner_id text default null  -- the partner that it was limited to; null = the right for all of them
 ) returns void
 language plpgsql volatile parallel unsafe

@@ -39,6 +39,8 @@ grant select on webhook.stat_fenced to pg_monitor;
 grant select on webhook.stat_endpoint to pg_monitor;
 grant select on webhook.endpoint_health to pg_monitor;
 grant select on webhook.alerts to pg_monitor;
+grant select on webhook.stat_inbox to pg_monitor;
+grant select on webhook.inbox_rejections to pg_monitor;
 grant execute on function webhook._origin() to pg_monitor;
 grant execute on function webhook._event_time(text) to pg_monitor;
 grant execute on function webhook._unread() to pg_monitor;

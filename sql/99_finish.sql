@@ -20,6 +20,13 @@ select pg_catalog.pg_extension_config_dump('webhook._event_schema', '');
 select pg_catalog.pg_extension_config_dump('webhook._source', '');
 select pg_catalog.pg_extension_config_dump('webhook._threshold', '');
 select pg_catalog.pg_extension_config_dump('webhook._observation', '');
+select pg_catalog.pg_extension_config_dump('webhook._inbox_source', '');
+select pg_catalog.pg_extension_config_dump('webhook._inbox_key', '');
+select pg_catalog.pg_extension_config_dump('webhook._inbox_handler', '');
+select pg_catalog.pg_extension_config_dump('webhook._inbox', '');
+select pg_catalog.pg_extension_config_dump('webhook._inbox_run', '');
+select pg_catalog.pg_extension_config_dump('webhook._inbox_subject', '');
+select pg_catalog.pg_extension_config_dump('webhook._inbox_count', '');
 -- The row "default" that CREATE EXTENSION made gives way to the restored one, see 12_endpoint.sql.
 select pg_catalog.pg_extension_config_dump('webhook._policy', '');
 select pg_catalog.pg_extension_config_dump('webhook._pause', '');

@@ -20,7 +20,7 @@ select o.what, o.name, coalesce(string_agg(distinct k.kind, ' ' order by k.kind)
 -- A name stands once in the list, with kinds that exist.
 select l.name from webhook._access_list() as l group by l.name having count(*) > 1;
 select distinct k from webhook._access_list() as l cross join lateral string_to_table(l.kinds, ' ') as k
- where k not in ('emit', 'read', 'operate', 'partner', 'audit', 'payload');
+ where k not in ('emit', 'read', 'operate', 'partner', 'audit', 'payload', 'receive', 'handle');
 -- What others than a superuser can run with the owner's rights, and why is written in the source beside each.
 select p.proname, p.proconfig
   from pg_proc p

@@ -16,6 +16,8 @@ select distinct p.proname::text as name
    and p.proname not like '\_%'
    and p.proname not in (
      'emit', 'emit_json', 'observe', -- events are their own evidence
+     'verify', 'explain_signature', -- volatile, because they read the clock
+     'receive', 'claim_inbox', 'finish_inbox', -- the inbox is their evidence
      'status');           -- volatile, because it reads shared memory
 select name from pg_temp.verb order by 1;
 
@@ -40,6 +42,13 @@ insert into webhook._delivery (endpoint_id, event_id, state, attempt_count, seri
 select webhook._delivery_id(:'event', :hook) as dead \gset
 -- An origin that could be adopted.
 insert into webhook._seal_key (key_id, origin, key) values (1, 4711, '\x00');
+-- A received event that could not be processed.
+insert into webhook._inbox_source (source_id, name, profile, partner_id, tolerance, validation, same_body, max_body, max_pending)
+values (1, 'regress.made', 'v1', 'regress.audit', '5 min', 'off', true, 1, 1);
+insert into webhook._inbox_handler (name, origin, version, event_types, retry_schedule, subject_versions)
+values ('regress.made', webhook._origin(), '1', '{*}', '', true);
+insert into webhook._inbox (inbox_id, source_id, event_id, partner_id, bytes, body) values (1, 1, 'evt_in', 'regress.audit', 12, 'confidential');
+insert into webhook._inbox_run (inbox_id, source_id, handler, version, state, next_attempt_at) values (1, 1, 'regress.made', '1', 'dead', now());
 delete from webhook._audit;
 create role regress_webhook_granted;
 set local application_name = 'the regress test';
@@ -77,6 +86,19 @@ select sum(pg_temp.act(statement)), count(*)
     (format($$select webhook.close('%s', 'done')$$, :'dead')),
     (format($$select webhook.close('{%s}'::text[], 'done')$$, :'dead')),
     (format($$select webhook.correct('%s', '{"card": "confidential"}', 'mended')$$, :'dead')),
+    ($$select webhook.retry_inbox('evt_in', 'regress.made', 'try')$$),
+    ($$select webhook.close_inbox('evt_in', 'regress.made', 'done')$$),
+    ($$select webhook.replay_inbox('regress.made', 'again')$$),
+    ($$select webhook.pause_inbox('regress.made', 'wait')$$),
+    ($$select webhook.resume_inbox('regress.made')$$),
+    ($$select webhook.create_inbox_source('regress', 'github', 'regress.audit')$$),
+    ($$select webhook.update_inbox_source('regress', enabled => false)$$),
+    ($$select webhook.add_inbox_key('regress', 'token-5')$$),
+    ($$select webhook.add_inbox_key('regress')$$),
+    ($$select webhook.revoke_inbox_key((select max(key_id) from webhook.inbox_keys), 'leaked')$$),
+    ($$select webhook.create_inbox_handler('regress')$$),
+    ($$select webhook.update_inbox_handler('regress', version => '2')$$),
+    ($$select webhook.delete_inbox_handler('regress', 'unused')$$),
     (format($$select webhook.disable_endpoint(%s, 'off')$$, :hook)),
     (format($$select webhook.enable_endpoint(%s)$$, :hook)),
     (format($$select webhook.rotate_secret(%s)$$, :hook)),

@@ -10,6 +10,7 @@ pub mod control;
 pub mod copying;
 pub mod dice;
 pub mod dns;
+pub mod example;
 pub mod explanation;
 pub mod invariants;
 pub mod judges;

@@ -77,11 +77,19 @@ pub fn verify_github(secret: &str, body: &[u8], header: &str) -> bool {
         .is_some_and(|signature| sha256(secret, &[body]).verify_slice(&signature).is_ok())
 }
 
+/// The time in Stripe's header, as it stands there.
+pub fn stripe_time(header: &str) -> Option<&str> {
+    header
+        .split(',')
+        .filter_map(|part| part.split_once('='))
+        .find_map(|(name, value)| (name == "t").then_some(value))
+}
+
 /// Whether one of the `v1` signatures of Stripe's header fits the body and the time in it, which is at most
 /// `tolerance` seconds from now. Other schemes are skipped.
 pub fn verify_stripe(secret: &str, body: &[u8], header: &str, now: i64, tolerance: u64) -> bool {
     let parts = || header.split(',').filter_map(|part| part.split_once('='));
-    let Some(time) = parts().find_map(|(name, value)| (name == "t").then_some(value)) else {
+    let Some(time) = stripe_time(header) else {
         return false;
     };
     if !recent(time, now, tolerance) {

@@ -46,6 +46,13 @@ pub enum Place {
         /// Its endpoint.
         endpoint_id: i64,
     },
+    /// A key that an inbox source is verified with.
+    Inbox {
+        /// Id of the key.
+        key_id: i64,
+        /// Its source.
+        source_id: i64,
+    },
     /// A key that seals events.
     Seal {
         /// Id of the key.
@@ -75,6 +82,7 @@ impl Place {
         match self {
             Self::Signing { key_id, .. }
             | Self::Pair { key_id, .. }
+            | Self::Inbox { key_id, .. }
             | Self::Seal { key_id, .. } => key_id,
         }
     }
@@ -90,6 +98,7 @@ impl Place {
                 key_id,
                 endpoint_id,
             } => (&b"ed25519"[..], key_id, endpoint_id),
+            Self::Inbox { key_id, source_id } => (&b"inbox"[..], key_id, source_id),
             Self::Seal { key_id, origin } => (&b"seal"[..], key_id, origin),
         };
         let mut data = b"webhook_outbox vault 1\n".to_vec();

@@ -16,6 +16,7 @@ mod control;
 mod due;
 mod due_changes;
 mod emitting;
+mod inbox;
 mod keys;
 mod newcomer;
 mod order;
@@ -60,6 +61,7 @@ pub use due::{
     put_off,
 };
 pub use emitting::{Sealing, announce_seal_key, claim_key, differs, insert_event};
+pub use inbox::inbox_keys;
 pub use keys::{KeyRow, SealKeys, seal_keys, signing_keys, stored_seal_keys};
 pub use newcomer::{Belated, MissedEvent, add_belated, missed_events};
 pub use order::{Subject, free_order, held_subjects, release_subjects};

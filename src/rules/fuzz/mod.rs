@@ -4,6 +4,7 @@
 //! The checks know the answer from elsewhere (the standard library, a second reading in a few lines), not from the
 //! function under test.
 
+pub mod received;
 pub mod secrets;
 pub mod texts;
 pub mod url_guard;
@@ -31,6 +32,11 @@ pub(crate) fn replay(target: &str, run: impl Fn(&[u8])) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_request_of_the_corpus_breaks_a_promise() {
+        replay("received", received::run);
+    }
 
     #[test]
     fn no_secret_of_the_corpus_breaks_a_promise() {

@@ -13,6 +13,8 @@ use crate::rules::digest::{Algorithm, content_digest};
 use crate::rules::ed25519::{KeyPair, PublicKey};
 use crate::rules::http_signature::{self, Request};
 use crate::rules::legacy_signature as legacy;
+use crate::rules::profile::Profile;
+use crate::rules::receive;
 use crate::rules::signing::{Key, Secret, VerifyingKey};
 
 type Checked = Result<(), String>;
@@ -149,10 +151,37 @@ fn http(input: &Value, expected: &Value) -> Checked {
                 text(input, "signature"),
                 &key,
             );
-            same(&expected["valid"], &verified.is_ok().into())
+            same(&expected["valid"], &verified.is_ok().into())?;
+            same(&expected["valid"], &received(input, &headers)?.into())
         }
         other => Err(format!("no such operation: {other}")),
     }
+}
+
+/// The same by what receivers call, at the time that the signature names.
+fn received(input: &Value, headers: &[(String, String)]) -> Result<bool, String> {
+    let (_, key) = keys(&input["key"])?;
+    let mut lines = headers.to_vec();
+    for (name, member) in [
+        ("Signature-Input", "signature_input"),
+        ("Signature", "signature"),
+    ] {
+        lines.push((name.to_owned(), text(input, member).to_owned()));
+    }
+    let headers = receive::Headers::new(lines);
+    let message = &input["message"];
+    let incoming = receive::Incoming {
+        method: text(message, "method"),
+        url: Some(text(message, "url")),
+        headers: &headers,
+        body: message["body"].as_str().unwrap_or_default().as_bytes(),
+    };
+    let own = [receive::OwnKey::Key(key)];
+    let created = text(input, "signature_input").split("created=").nth(1);
+    let created = created.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+    let created = created.and_then(|digits| digits.parse().ok());
+    let created = created.ok_or("no time of signing")?;
+    Ok(receive::verify(Profile::HttpHmac, &own, &incoming, created, 0).is_ok())
 }
 
 fn sign(request: &Request<'_>, input: &Value, expected: &Value) -> Checked {
@@ -263,6 +292,22 @@ fn other_sender(input: &Value, expected: &Value) -> Checked {
             "shopify" => legacy::verify_shopify(secret, &body, header),
             other => return Err(format!("no such scheme: {other}")),
         };
+        let profile = Profile::parse(text(input, "scheme")).ok_or("no such profile")?;
+        let own = receive::OwnKey::parse(profile, secret)?;
+        let names = profile.names().iter();
+        let lines = names.map(|name| match *name {
+            legacy::SLACK_TIMESTAMP => ((*name).to_owned(), at.to_string()),
+            name => (name.to_owned(), header.to_owned()),
+        });
+        let headers = receive::Headers::new(lines.collect());
+        let incoming = receive::Incoming {
+            method: "POST",
+            url: None,
+            headers: &headers,
+            body: &body,
+        };
+        let judged = receive::verify(profile, &[own], &incoming, now, tolerance).is_ok();
+        same(&expected["valid"], &judged.into())?;
         return same(&expected["valid"], &valid.into());
     }
     let made = match text(input, "scheme") {

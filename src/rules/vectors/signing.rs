@@ -9,6 +9,8 @@ use sha2::{Digest, Sha256};
 
 use super::{Tally, rows, text};
 use crate::rules::ed25519::{KeyPair, PublicKey};
+use crate::rules::profile::Profile;
+use crate::rules::receive;
 use crate::rules::signing::{
     Key, Received, Secret, SigningKey, VerifyingKey, signature_header, valid_message_id,
     verify as verify_message,
@@ -100,7 +102,25 @@ fn verify(row: &Value) -> Result<(), String> {
         .collect::<Result<_, _>>()?;
     let now = input["now"].as_i64().ok_or("no time")?;
     let tolerance = input["tolerance"].as_u64().ok_or("no tolerance")?;
-    match verify_message(&keys, &message, now, tolerance) {
+    let lines = headers
+        .iter()
+        .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+    let lines = receive::Headers::new(lines.collect());
+    let incoming = receive::Incoming {
+        method: "POST",
+        url: None,
+        headers: &lines,
+        body: &body,
+    };
+    let own: Vec<_> = keys.iter().cloned().map(receive::OwnKey::Key).collect();
+    let judged = receive::verify(Profile::V1, &own, &incoming, now, tolerance);
+    let judged = judged.map_or_else(|refusal| refusal.as_str(), |_| "valid");
+    let found = verify_message(&keys, &message, now, tolerance);
+    let alike = found.map_or_else(|rejection| rejection.as_str(), |_| "valid");
+    if judged != alike {
+        return Err(format!("{judged} when received, {alike} when verified"));
+    }
+    match found {
         Ok(_) if row["expected"]["valid"] == true => Ok(()),
         Ok(_) => Err("accepted".to_string()),
         Err(rejection) => same(&row["expected"]["error"], rejection.as_str()),
