@@ -80,7 +80,7 @@ fn a_day_goes_table_by_table_and_what_is_open_in_it_is_told_before() {
     assert!(!shop.leaf("_event", 70).is_empty() && !shop.leaf("_feed", 70).is_empty());
     assert!(!shop.leaf("_delivery", 40).is_empty());
     assert!(shop.delivery(&attempted, &endpoint).is_some());
-    assert_eq!(shop.attempts(&recent, &endpoint).len(), 1);
+    assert_eq!(shop.attempts(&recent, &endpoint).len(), 2);
     let alerts = shop.rows(
         "select kind, partner_id, split_part(detail, ' ', 1) from webhook.alerts where kind like 'delivery.%' order by kind",
     );
@@ -126,8 +126,7 @@ fn nobody_who_emits_waits_for_a_day_that_somebody_holds_and_it_goes_later() {
     ));
     shop.begin_pass();
     wait_for("the deliveries are gone", PATIENCE, || {
-        shop.is("not exists (select from webhook._delivery_default) or true")
-            && shop.number("select count(*) from webhook.deliveries where event_id < webhook._event_bound(now() - interval '90 days')") == 0
+        shop.leaf("_delivery", 100).is_empty()
     });
     let longest = emit_for(&mut shop, Duration::from_secs(3));
     assert!(longest < Duration::from_millis(500), "{longest:?}");
@@ -244,7 +243,7 @@ fn old_rows_without_a_partition_go_and_those_of_other_tables() {
     shop.wait_until(&format!(
         "not exists (select from webhook._event_default where event_id = '{gone}')"
     ));
-    for table in ["_delivery", "_attempt", "_excerpt", "_feed"] {
+    for table in ["_delivery", "_excerpt", "_feed"] {
         assert_eq!(
             shop.number(&format!(
                 "select count(*) from webhook.{table}_default where event_id = '{gone}'"
@@ -324,8 +323,6 @@ fn payloads_go_at_the_age_of_their_event_type() {
     shop.wait_until(&format!(
         "exists (select from webhook.tombstones where event_id = '{next}')"
     ));
-    assert!(
-        shop.is("not exists (select from webhook.stat_fenced where fenced_events > 0)")
-            || shop.number("select count(*) from webhook._fenced") == 0
-    );
+    // The seal covers the digest: nothing is taken for tampering.
+    assert_eq!(shop.number("select count(*) from webhook._fenced"), 0);
 }

@@ -283,9 +283,9 @@ begin
       join pg_class as c on c.oid = i.inhrelid
      where i.inhparent = format('webhook.%I', target.parent)::regclass
        and c.relname ~ '_[0-9]{8}$';
+    continue when first_day is null;
     low := webhook._day_bound(target.parent, greatest((since at time zone 'UTC')::date, first_day));
     high := webhook._day_bound(target.parent, (until at time zone 'UTC')::date + 1);
-    continue when low is null;
     execute format('select count(*) from webhook.%I as t where t.%I >= %L and t.%I < %L', target.parent || '_default', target.key, low,
                    target.key, high)
        into rows;
@@ -366,7 +366,7 @@ set search_path = pg_catalog, webhook, pg_temp
 as $$
 declare
   piece record;
-  request_id bigint;
+  asked bigint;
 begin
   for piece in
     select f.event_id, null::text[] as event_ids, null::bigint[] as endpoint_ids, array[f.finding_id] as findings, f.partner_id
@@ -390,7 +390,7 @@ begin
         from webhook._finding as f
         join webhook._request as q on q.request_id = f.request_id and q.state = 'pending'
        where f.finding_id = any (piece.findings));
-    request_id := webhook._ask(
+    asked := webhook._ask(
       'repair', case when piece.event_id is null then 'delivery' else 'event' end, piece.event_id, piece.partner_id, piece.event_id,
       reason => 'found by reconcile',
       event_ids => piece.event_ids,
@@ -398,7 +398,7 @@ begin
       after => jsonb_build_object('findings', cardinality(piece.findings)),
       called => 'reconcile');
     update webhook._finding as f
-       set request_id = _ask_repair.request_id
+       set request_id = asked
      where f.finding_id = any (piece.findings);
   end loop;
 end

@@ -49,21 +49,21 @@ impl Outbox<'_> {
         old
     }
 
-    /// A delivery of such an event, with one attempt and its excerpt.
+    /// A delivery of such an event, with two attempts and an excerpt.
     pub fn old_delivery(&mut self, event: &str, endpoint: &Endpoint, state: &str) {
         let id = endpoint.id;
         self.run(&format!(
             "insert into webhook._delivery (endpoint_id, event_id, state, attempt_count, series_start, revision, last_attempt_at, delivered_at)
-             values ({id}, '{event}', '{state}', 1, 0, 1, webhook._event_time('{event}'),
+             values ({id}, '{event}', '{state}', 2, 0, 1, webhook._event_time('{event}'),
                      case when '{state}' = 'delivered' then webhook._event_time('{event}') end);
              insert into webhook._attempt (endpoint_id, event_id, attempt_no, started_at, incarnation, outcome)
-             values ({id}, '{event}', 1, webhook._event_time('{event}'), 1, 'retry');
+             values ({id}, '{event}', 1, webhook._event_time('{event}'), 1, 'retry'), ({id}, '{event}', 2, webhook._event_time('{event}'), 1, 'dead');
              insert into webhook._excerpt (endpoint_id, event_id, attempt_no, body) values ({id}, '{event}', 1, 'an answer')"
         ));
         if matches!(state, "pending" | "retrying") {
             self.run(&format!(
                 "insert into webhook._due (endpoint_id, event_id, next_attempt_at, attempt_count, series_start, class)
-                 values ({id}, '{event}', clock_timestamp() + interval '1 day', 1, 0, 1)"
+                 values ({id}, '{event}', clock_timestamp() + interval '1 day', 2, 0, 1)"
             ));
         }
     }

@@ -20,7 +20,7 @@ use crate::rules::ids::{EndpointId, EventId};
 const EVERY: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(5);
 /// Between steps, while requests wait or are under way and while not.
-const BUSY: Duration = Duration::from_millis(200);
+const BUSY: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_millis(10);
 /// After a partition could not be dropped: whoever emits meanwhile has waited for the lock time-out.
 const DROP_AGAIN: Duration = Duration::from_secs(600);
