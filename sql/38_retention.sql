@@ -5,6 +5,18 @@
 -- DETACH is no way: it takes the same lock, and CONCURRENTLY leaves a leaf half attached when it is interrupted.
 -- Nothing here decides by the wall clock of the caller's transaction: what is old is told by the leader.
 
+create function webhook._age(
+  what text -- event, delivery, attempt or audit
+) returns interval
+language sql stable parallel safe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+  -- A session that has not loaded the library knows no setting of it.
+  select coalesce(current_setting(format('webhook.%s_retention', what), true),
+                  case what when 'event' then '90d' when 'delivery' then '60d' when 'attempt' then '30d' else '365d' end)::interval
+$$;
+comment on function webhook._age(text) is 'How long something is kept, as it is set.';
+
 create function webhook._retention_list()
 returns table (
   place integer, -- order in which tables of a day are cleared: what refers to something goes before it
@@ -19,7 +31,8 @@ as $$
     (2, '_attempt', 'attempt'),
     (3, '_delivery', 'delivery'),
     (4, '_feed', 'event'),
-    (5, '_event', 'event')
+    (5, '_event_version', 'event'),
+    (6, '_event', 'event')
 $$;
 comment on function webhook._retention_list() is 'Which tables have daily partitions that go when they are old: the one place that says so.';
 
@@ -177,6 +190,9 @@ declare
   places tid[];
 begin
   removed := 0;
+  if to_regclass(format('webhook.%I', leaf)) is null then
+    return;
+  end if;
   execute format(
     'select array_agg(t.ctid), max(t.key)::text
        from (select d.ctid, d.%1$I as key
@@ -191,6 +207,7 @@ begin
   end if;
   condition := case parent
     when '_feed' then 'true'
+    when '_event_version' then 'not exists (select from webhook._delivery as d where d.event_id = t.event_id)'
     when '_event' then
       'not exists (select from webhook._delivery as d where d.event_id = t.event_id)
        and (t.origin <> webhook._origin()
@@ -209,7 +226,7 @@ begin
   end;
   execute format('delete from webhook.%I as t where t.ctid = any ($1) and %s', leaf, condition)
     using places, reads, before,
-          webhook._event_bound(date_trunc('day', clock_timestamp() - current_setting('webhook.event_retention')::interval, 'UTC'));
+          webhook._event_bound(date_trunc('day', clock_timestamp() - webhook._age('event'), 'UTC'));
   get diagnostics removed = row_count;
 end
 $$;
@@ -254,12 +271,19 @@ begin
        where t.event_id in (select o.event_id from webhook._tombstone o
                              where o.event_id < oldest
                                and (o.erasure_id is null or o.event_id < webhook._event_bound(
-                                      clock_timestamp() - current_setting('webhook.audit_retention')::interval))
+                                      clock_timestamp() - webhook._age('audit')))
                                and not exists (select from webhook._event e where e.event_id = o.event_id)
                              order by o.event_id limit most);
     when '_finding' then
       delete from webhook._finding f
        where f.finding_id in (select o.finding_id from webhook._finding o where o.finding_id < bound order by o.finding_id limit most);
+    when '_inbox' then
+      -- What was received has a table and an age of its own.
+      if to_regprocedure('webhook._trim_inbox(integer)') is null then
+        return 0;
+      end if;
+      execute 'select webhook._trim_inbox($1)' into removed using most;
+      return removed;
     when '_day_count' then
       delete from webhook._day_count c
        where c.day in (select o.day from webhook._day_count o where o.day < (before at time zone 'UTC')::date order by o.day limit most);

@@ -25,11 +25,12 @@ begin
   erased := erased || jsonb_build_object('excerpts', n);
   -- What receive() keeps of the same events has a retention of its own, but no leave to outlive an erasure.
   if received and to_regprocedure('webhook._expunge_inbox(text[])') is not null then
-    execute 'select webhook._expunge_inbox($1)' using event_ids;
+    execute 'select webhook._expunge_inbox($1)' into n using event_ids;
+    erased := erased || jsonb_build_object('received', n);
   end if;
   -- Bodies in other versions of the schema.
   if to_regclass('webhook._event_version') is not null then
-    execute 'delete from webhook._event_version v where v.event_id = any ($1)' using event_ids;
+    execute 'update webhook._event_version v set body = null where v.event_id = any ($1) and v.body is not null' using event_ids;
     get diagnostics n = row_count;
     erased := erased || jsonb_build_object('versions', n);
   end if;
@@ -53,7 +54,7 @@ begin
     from webhook._excerpt x
    where x.event_id = any (event_ids);
   if to_regclass('webhook._event_version') is not null then
-    execute 'select count(*) from webhook._event_version v where v.event_id = any ($1)' into n using event_ids;
+    execute 'select count(*) from webhook._event_version v where v.event_id = any ($1) and v.body is not null' into n using event_ids;
     remaining := remaining || jsonb_build_object('versions', n);
   end if;
   return remaining;

@@ -67,10 +67,10 @@ declare
   settled_pos constant bigint := webhook._pos_bound(settled);
   own constant bigint := webhook._origin();
   attempts_from constant text := webhook._event_bound(date_trunc('day', clock_timestamp()
-    - least(current_setting('webhook.attempt_retention')::interval, current_setting('webhook.delivery_retention')::interval,
-            current_setting('webhook.event_retention')::interval), 'UTC') + interval '1 day');
+    - least(webhook._age('attempt'), webhook._age('delivery'),
+            webhook._age('event')), 'UTC') + interval '1 day');
   events_from constant text := webhook._event_bound(date_trunc('day', clock_timestamp()
-    - current_setting('webhook.event_retention')::interval, 'UTC') + interval '1 day');
+    - webhook._age('event'), 'UTC') + interval '1 day');
 begin
   -- Read, and not in the feed. The feed is searched up to an hour behind the range, and event by event for the rest.
   return query
@@ -276,6 +276,7 @@ begin
     select l.parent, case l.parent when '_feed' then 'pos' else 'event_id' end as key
       from webhook._retention_list() as l
   loop
+    continue when to_regclass(format('webhook.%I', target.parent)) is null;
     -- The first day has no partition: there was nobody yet who could have made one.
     select min(to_date(right(c.relname, 8), 'YYYYMMDD'))
       into first_day
@@ -332,8 +333,8 @@ begin
       (select count(*) from webhook._delivery as d where d.event_id >= low and d.event_id < high),
       (select count(*) from webhook._attempt as a where a.event_id >= low and a.event_id < high));
     -- Attempts go first, by their own retention.
-    if day < ((clock_timestamp() - least(current_setting('webhook.attempt_retention')::interval,
-                                         current_setting('webhook.delivery_retention')::interval)) at time zone 'UTC')::date + 1 then
+    if day < ((clock_timestamp() - least(webhook._age('attempt'),
+                                         webhook._age('delivery'))) at time zone 'UTC')::date + 1 then
       now_there.attempts := null;
     end if;
     select c.* into was from webhook._day_count as c where c.day = _count_days.day;
@@ -445,7 +446,7 @@ as $$
 #variable_conflict use_variable
 declare
   kept constant timestamptz := date_trunc('day', clock_timestamp()
-    - least(current_setting('webhook.delivery_retention')::interval, current_setting('webhook.event_retention')::interval), 'UTC')
+    - least(webhook._age('delivery'), webhook._age('event')), 'UTC')
     + interval '1 day';
 begin
   perform webhook._check_writable('reconcile');

@@ -34,7 +34,14 @@ const MICROS_PER_DAY: i64 = 86_400_000_000;
 const MS_PER_DAY: i64 = 86_400_000;
 
 /// Partitioned tables in the order in which their DEFAULT partition is cleared.
-const DEFAULTS: [&str; 5] = ["_excerpt", "_attempt", "_delivery", "_feed", "_event"];
+const DEFAULTS: [&str; 6] = [
+    "_excerpt",
+    "_attempt",
+    "_delivery",
+    "_feed",
+    "_event_version",
+    "_event",
+];
 
 /// A small piece of a pass.
 enum Step {
@@ -165,6 +172,8 @@ impl Leader {
             ("_tombstone", ages.event),
             ("_finding", ages.alert),
             ("_day_count", ages.event),
+            // By its own setting.
+            ("_inbox", ages.event),
         ] {
             steps.push_back(Step::Rows(name, moment(age)));
         }
