@@ -144,7 +144,14 @@ begin
                           where d.event_id = e.event_id
                             and d.endpoint_id = w.endpoint_id
                             and d.event_id >= low
-                            and d.event_id < high))
+                            and d.event_id < high)
+         -- One that is due is another fault.
+         and not exists (select
+                           from webhook._due as u
+                          where u.event_id = e.event_id
+                            and u.endpoint_id = w.endpoint_id
+                            and u.event_id >= low
+                            and u.event_id < high))
     select 'pair.missing', webhook._delivery_id(m.event_id, m.endpoint_id), webhook._event_time(m.event_id), m.partner_id, m.event_id,
            m.endpoint_id, 'The endpoint gets such events and has no delivery of this one.'
       from missing as m
