@@ -38,7 +38,9 @@ fn delivery_id(event: &str, endpoint: &Endpoint) -> String {
 fn damage_of_every_kind_is_found_and_what_can_be_repaired_is() {
     let mut shop = Outbox::create(&CLUSTER, "damage");
     let receiver = Receiver::http();
-    receiver.script("/bad", vec![Answer::status(503).body("later"); 3]);
+    let mut answers = vec![Answer::status(503).body("later"); 3];
+    answers.push(Answer::status(200));
+    receiver.script("/bad", answers);
     let good = shop.endpoint_with(
         "acme",
         &receiver.url("/good"),
