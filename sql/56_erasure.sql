@@ -98,7 +98,7 @@ as $$
 #variable_conflict use_column
 declare
   erasure webhook._erasure;
-  counted jsonb := '{}';
+  counted jsonb := webhook._count_copies('{}');
   piece_ids text[];
   one record;
   n bigint;
