@@ -125,7 +125,9 @@ begin
         from webhook._endpoint as p
         join webhook._effective_endpoint as s on s.endpoint_id = p.endpoint_id and s.state = 'active'
         join type as t on t.partner_id = p.partner_id and webhook._type_matches(p.event_types, t.type)
-       where p.origin = own),
+       where p.origin = own
+         -- What a filter or the subject has decided is not decided here once more.
+         and coalesce(to_jsonb(p) ->> 'filter', to_jsonb(p) ->> 'subject_types') is null),
     missing as materialized (
       select e.event_id, e.partner_id, w.endpoint_id
         from webhook._event as e
