@@ -294,3 +294,50 @@ fn a_payload_that_is_gone_without_a_tombstone_is_tampering() {
         ))
     });
 }
+
+#[test]
+fn an_open_transaction_that_erases_the_same_again_keeps_nobody_else_waiting() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    receiver.script(
+        "/held",
+        vec![
+            Answer::status(500)
+                .body("no, Ada Lovelace")
+                .after(Duration::from_secs(1)),
+            Answer::status(200),
+        ],
+    );
+    let endpoint = shop.endpoint("held", &receiver.url("/held"));
+    let event = shop.emit("customer.updated", "held", SECRET);
+    receiver.wait_for(1, PATIENCE);
+    let mut first = shop.another();
+    first.run(&format!(
+        "begin; select webhook.expunge('asked for', event_id => '{event}')"
+    ));
+    shop.wait_until(&format!(
+        "exists (select from webhook._excerpt where event_id = '{event}')"
+    ));
+    // It sees the excerpt that came meanwhile, and holds it.
+    let mut second = shop.another();
+    second.run(&format!(
+        "begin; delete from webhook._excerpt where event_id = '{event}'"
+    ));
+    first.run("commit");
+    let other = shop.endpoint("bystander", &receiver.url("/bystander"));
+    let begun = Instant::now();
+    for _ in 0..20 {
+        let event = shop.emit("order.paid", "bystander", "{}");
+        shop.wait_for_state(&event, &other, "delivered");
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        begun.elapsed()
+    );
+    second.run("rollback");
+    shop.wait_until(&format!(
+        "not exists (select from webhook._excerpt where event_id = '{event}')"
+    ));
+    shop.wait_for_state(&event, &endpoint, "cancelled");
+}

@@ -4,14 +4,18 @@
 //! memory, however much it erased.
 
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use super::Leader;
-use super::transaction::{Trouble, transaction};
+use super::transaction::{Trouble, terminating, transaction};
 use crate::pg::outbox;
 use crate::rules::ids::{EventId, Pair};
 
 /// Tombstones looked at in one round for excerpts that came after the erasure.
 const SWEEP: i32 = 500;
+
+/// After somebody held what is to be deleted.
+const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is known of erased payloads.
 pub struct Erasing {
@@ -21,6 +25,7 @@ pub struct Erasing {
     stale: HashSet<Pair>,
     /// There may be tombstones whose excerpts were not looked for.
     to_sweep: bool,
+    sweep_after: Instant,
 }
 
 impl Erasing {
@@ -30,6 +35,7 @@ impl Erasing {
             known,
             stale: HashSet::new(),
             to_sweep: true,
+            sweep_after: Instant::now(),
         }
     }
 
@@ -71,7 +77,7 @@ impl Leader {
             self.erasing.known = known;
             self.erasing.to_sweep = true;
         }
-        if !self.erasing.to_sweep {
+        if !self.erasing.to_sweep || Instant::now() < self.erasing.sweep_after {
             return Ok(());
         }
         // An answer that came while the erasure was not committed may have left an excerpt behind its back. Results on
@@ -81,7 +87,16 @@ impl Leader {
             false,
             c"webhook leader: deleting what came after an erasure",
             || outbox::sweep(SWEEP),
-        )?;
+        );
+        let swept = match swept {
+            Ok(swept) => swept,
+            // Somebody erases the same once more: nothing that is to be sent waits for him.
+            Err(Trouble::Passing(_)) if !terminating() => {
+                self.erasing.sweep_after = Instant::now() + SWEEP_AGAIN;
+                return Ok(());
+            }
+            Err(trouble) => return Err(trouble),
+        };
         self.erasing.to_sweep = swept >= usize::try_from(SWEEP).unwrap_or(0);
         Ok(())
     }

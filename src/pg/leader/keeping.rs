@@ -135,7 +135,8 @@ impl Leader {
     /// Lists what is to be done in a pass.
     fn begin_pass(&mut self) -> Result<(), Trouble> {
         self.keeping.next_pass = Instant::now() + EVERY;
-        let now = now_micros();
+        // A wall clock that was set ahead by mistake makes nothing old in this life.
+        let now = now_micros().min(self.clock.now());
         let ages = self.settings.ages;
         let moment = |age: Duration| now - i64::try_from(age.as_micros()).unwrap_or(i64::MAX / 2);
         // A day is old when all of it is.
