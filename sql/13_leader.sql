@@ -69,7 +69,7 @@ create table webhook._request (
   endpoint_ids bigint[],
   partner_id text collate "C",
   constraint _request_pkey primary key (request_id),
-  constraint _request_verb check (verb in ('replay', 'retry', 'skip', 'close', 'pause', 'resume', 'verify_endpoint', 'adopt')),
+  constraint _request_verb check (verb in ('replay', 'retry', 'skip', 'close', 'pause', 'resume', 'verify_endpoint', 'adopt', 'repair')),
   constraint _request_pairs check (cardinality(event_ids) = cardinality(endpoint_ids)),
   constraint _request_state check (state in ('pending', 'done', 'refused'))
 );

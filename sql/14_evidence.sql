@@ -18,7 +18,7 @@ comment on table webhook._alert is 'What somebody should know: endpoints that fa
 comment on column webhook._alert.alert_id is 'Time-ordered random id.';
 comment on column webhook._alert.at is 'When it was found.';
 comment on column webhook._alert.kind is
-  'endpoint.warning, endpoint.disabled, endpoint.recovered, endpoint.missed, endpoint.blocked, endpoint.expiring, endpoint.expired, endpoint.unconfirmed, delivery.quarantined, delivery.unrecorded or event.fenced.';
+  'endpoint.warning, endpoint.disabled, endpoint.recovered, endpoint.missed, endpoint.blocked, endpoint.expiring, endpoint.expired, endpoint.unconfirmed, delivery.quarantined, delivery.unrecorded, delivery.expired, delivery.closed or event.fenced.';
 comment on column webhook._alert.severity is 'info, warning or critical.';
 comment on column webhook._alert.partner_id is 'Tenant concerned.';
 comment on column webhook._alert.endpoint_id is 'Endpoint concerned.';
@@ -52,7 +52,7 @@ comment on column webhook._audit.actor is 'Session user.';
 comment on column webhook._audit.application is 'application_name of the session.';
 comment on column webhook._audit.client is 'Address of the client; null = local.';
 comment on column webhook._audit.verb is 'Function that was called.';
-comment on column webhook._audit.object_kind is 'endpoint, policy, event_type, event_schema, source, threshold, event, delivery, partner, role, origin, inbox_source, inbox_handler, inbox_event or all.';
+comment on column webhook._audit.object_kind is 'endpoint, policy, event_type, event_schema, source, threshold, event, delivery, partner, role, origin, inbox_source, inbox_handler, inbox_event, subject, erasure, reconciliation or all.';
 comment on column webhook._audit.object_id is 'Which one; null when there are several.';
 comment on column webhook._audit.partner_id is 'Tenant concerned; null when there are several, or none.';
 comment on column webhook._audit.before is 'What was changed, as it was; of a URL the host only.';

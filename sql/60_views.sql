@@ -305,7 +305,7 @@ select r.request_id,
   from webhook._request r;
 comment on view webhook.requests is 'What was asked of the leader, and what came of it. Fast by request_id, which sorts by time.';
 comment on column webhook.requests.request_id is 'Id of the request.';
-comment on column webhook.requests.verb is 'What is asked: replay, retry, skip, close, pause, resume, verify_endpoint or adopt.';
+comment on column webhook.requests.verb is 'What is asked: replay, retry, skip, close, pause, resume, verify_endpoint, adopt or repair.';
 comment on column webhook.requests.event_id is 'The event concerned; null when there are several, or none.';
 comment on column webhook.requests.endpoint_id is 'The endpoint concerned; null = several, and of a replay every delivery of the event.';
 comment on column webhook.requests.state is 'pending, done or refused.';

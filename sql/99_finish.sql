@@ -1,5 +1,5 @@
 -- What a dump keeps, and the first wake. Rows of an extension's tables are dumped only when it says so.
--- Not dumped: _due, _ledger and _request. A copy has nothing to carry out; its leader begins its own ledger,
+-- Not dumped: _due, _ledger, _request, _day_count and _payload_progress. A copy has nothing to carry out; its leader begins its own ledger,
 -- and what waited is in _delivery.
 
 -- Daily partitions are no members of the extension: pg_dump writes them as plain tables and attaches them.
@@ -10,6 +10,10 @@ select pg_catalog.pg_extension_config_dump('webhook._attempt_default', '');
 select pg_catalog.pg_extension_config_dump('webhook._excerpt_default', '');
 select pg_catalog.pg_extension_config_dump('webhook._idempotency', '');
 select pg_catalog.pg_extension_config_dump('webhook._fenced', '');
+select pg_catalog.pg_extension_config_dump('webhook._erasure', '');
+select pg_catalog.pg_extension_config_dump('webhook._tombstone', '');
+select pg_catalog.pg_extension_config_dump('webhook._finding', '');
+select pg_catalog.pg_extension_config_dump('webhook._reconciliation', '');
 select pg_catalog.pg_extension_config_dump('webhook._endpoint', '');
 select pg_catalog.pg_extension_config_dump('webhook._endpoint_state', '');
 select pg_catalog.pg_extension_config_dump('webhook._endpoint_revision', '');

@@ -51,6 +51,8 @@ insert into webhook._inbox (inbox_id, source_id, event_id, partner_id, bytes, bo
 insert into webhook._inbox_run (inbox_id, source_id, handler, version, state, next_attempt_at) values (1, 1, 'regress.made', '1', 'dead', now());
 delete from webhook._audit;
 create role regress_webhook_granted;
+create function public.regress_audit_changes(timestamptz, timestamptz) returns table (subject_id text, changed_at timestamptz)
+  language sql security definer set search_path = pg_catalog as $$ select '1', now() where false $$;
 set local application_name = 'the regress test';
 select sum(pg_temp.act(statement)), count(*)
   from (values
@@ -116,6 +118,11 @@ select sum(pg_temp.act(statement)), count(*)
     ($$select webhook.revoke_access('regress_webhook_granted', 'emit', 'regress.audit')$$),
     (format($$select webhook.read_payload('%s', 'look')$$, :'event')),
     ($$select webhook.adopt(4711, 'skip', 'moved')$$),
+    (format($$select webhook.expunge('asked for', event_id => '%s')$$, :'event')),
+    ($$select webhook.confirm_erasure(max(erasure_id)) from webhook.erasures$$),
+    ($$select webhook.create_reconciliation('regress', 'order.paid', 'order', 'public.regress_audit_changes(timestamptz, timestamptz)')$$),
+    ($$select webhook.reconcile(repair => false)$$),
+    ($$select webhook.delete_reconciliation('regress')$$),
     ($$select webhook.offboard('regress.audit', 'over')$$)) as v (statement);
 
 -- Verbs that this script did not try, or that left no entry.
@@ -134,7 +141,7 @@ select distinct verb from webhook.audit_log where reason is null order by 1;
 -- Neither payload nor token.
 select verb from webhook.audit_log a where a::text ~ 'token|confidential|whsec_';
 select before ->> 'url', after ->> 'url' from webhook.audit_log where verb = 'update_endpoint' order by at;
-select concat_ws(' ', object_kind, verb), replace(before::text, :'hook', '<id>'), regexp_replace(after::text, '"(evt_)?\d[0-9A-Z]{9,}"', '<id>') from webhook.audit_log where verb !~ '_secrets?$|_rotation$|_seal_key$' order by at;
+select concat_ws(' ', object_kind, verb), replace(before::text, :'hook', '<id>'), regexp_replace(after::text, '"(evt_)?\d[0-9A-Z]{9,}"', '<id>') from webhook.audit_log where verb !~ '_secrets?$|_rotation$|_seal_key$|^reconcile$' order by at;
 
 -- Who fails or takes it back leaves nothing.
 savepoint before_pause;

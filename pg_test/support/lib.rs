@@ -18,6 +18,7 @@ pub mod kills;
 pub mod master_key;
 pub mod meter;
 pub mod outbox;
+pub mod past;
 pub mod proxy;
 pub mod receiver;
 pub mod reckoning;

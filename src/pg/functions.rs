@@ -129,6 +129,11 @@ fn wake() {
 }
 
 #[pg_extern(sql = false)]
+fn note_expunged() {
+    wake::expunge_at_commit();
+}
+
+#[pg_extern(sql = false)]
 fn event_time(event_id: &str) -> Option<TimestampWithTimeZone> {
     let id: EventId = event_id.parse().ok()?;
     let micros = i64::try_from(id.unix_ms()).ok()?.checked_mul(1000)?;

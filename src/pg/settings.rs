@@ -68,6 +68,12 @@ static SHUTDOWN_GRACE: GucSetting<i32> = GucSetting::<i32>::new(5_000);
 static DISABLE_AFTER: GucSetting<i32> = GucSetting::<i32>::new(5 * 86_400);
 static VERIFICATION_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
 static IDEMPOTENCY_WINDOW: GucSetting<i32> = GucSetting::<i32>::new(24 * 3600);
+static EVENT_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(90 * 86_400);
+static DELIVERY_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(60 * 86_400);
+static ATTEMPT_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(30 * 86_400);
+static INBOX_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(120 * 86_400);
+static AUDIT_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(365 * 86_400);
+static ALERT_RETENTION: GucSetting<i32> = GucSetting::<i32>::new(90 * 86_400);
 
 /// Defines every setting and reserves the prefix, so that a misspelt name is reported.
 pub fn define() {
@@ -86,8 +92,9 @@ pub fn define() {
     const S: GucFlags = GucFlags::UNIT_S;
     const KB: GucFlags = GucFlags::UNIT_KB;
     const NONE: GucFlags = GucFlags::empty();
+    const DAY: i32 = 86_400;
     #[rustfmt::skip]
-    let numbers: [Number; 18] = [
+    let numbers: [Number; 24] = [
         (c"webhook.max_in_flight", c"Limits the requests under way per database.", &MAX_IN_FLIGHT, 1, 4096, NONE),
         (c"webhook.max_in_flight_per_partner", c"Limits the requests under way per partner.", &MAX_IN_FLIGHT_PER_PARTNER, 1, 4096, NONE),
         (c"webhook.max_in_flight_per_endpoint", c"Limits the requests under way per endpoint.", &MAX_IN_FLIGHT_PER_ENDPOINT, 1, 4096, NONE),
@@ -106,6 +113,12 @@ pub fn define() {
         (c"webhook.verification_timeout", c"Closes an endpoint, or drops a new URL, whose control was not proven within this time.", &VERIFICATION_TIMEOUT, 1, 30 * 86_400, S),
         (c"webhook.idempotency_window", c"Remembers idempotency keys for this long.", &IDEMPOTENCY_WINDOW, 60, 30 * 86_400, S),
         (c"webhook.rotation_overlap", c"Lets a former signing key sign for this long beside the new one.", &ROTATION_OVERLAP, 0, 7 * 86_400, S),
+        (c"webhook.event_retention", c"Keeps events and the feed for this long.", &EVENT_RETENTION, DAY, 3_660 * DAY, S),
+        (c"webhook.delivery_retention", c"Keeps deliveries for this long, never longer than their events.", &DELIVERY_RETENTION, DAY, 3_660 * DAY, S),
+        (c"webhook.attempt_retention", c"Keeps attempts and response excerpts for this long, never longer than their deliveries.", &ATTEMPT_RETENTION, DAY, 3_660 * DAY, S),
+        (c"webhook.inbox_retention", c"Keeps what was received for this long.", &INBOX_RETENTION, DAY, 3_660 * DAY, S),
+        (c"webhook.audit_retention", c"Keeps the audit log and the tombstones of erased events for this long.", &AUDIT_RETENTION, DAY, 3_660 * DAY, S),
+        (c"webhook.alert_retention", c"Keeps alerts, finished requests and findings of reconciliation for this long.", &ALERT_RETENTION, DAY, 3_660 * DAY, S),
     ];
     for (name, short, setting, low, high, flags) in numbers {
         GucRegistry::define_int_guc(
@@ -209,6 +222,31 @@ pub struct Settings {
     pub result_flush_interval: Duration,
     pub first_pass_limit: Duration,
     pub shutdown_grace: Duration,
+    pub ages: Ages,
+}
+
+/// How long things are kept; nothing longer than what it refers to.
+#[derive(Clone, Copy)]
+pub struct Ages {
+    pub event: Duration,
+    pub delivery: Duration,
+    pub attempt: Duration,
+    pub audit: Duration,
+    pub alert: Duration,
+}
+
+impl Ages {
+    fn read() -> Ages {
+        let event = seconds(&EVENT_RETENTION);
+        let delivery = seconds(&DELIVERY_RETENTION).min(event);
+        Ages {
+            event,
+            delivery,
+            attempt: seconds(&ATTEMPT_RETENTION).min(delivery),
+            audit: seconds(&AUDIT_RETENTION),
+            alert: seconds(&ALERT_RETENTION),
+        }
+    }
 }
 
 impl Settings {
@@ -239,6 +277,7 @@ impl Settings {
             result_flush_interval: milliseconds(&RESULT_FLUSH_INTERVAL),
             first_pass_limit: milliseconds(&FIRST_PASS_LIMIT),
             shutdown_grace: milliseconds(&SHUTDOWN_GRACE),
+            ages: Ages::read(),
         }
     }
 }

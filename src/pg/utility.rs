@@ -74,7 +74,8 @@ unsafe extern "C-unwind" fn process_utility(
         Meaning::Nothing => run(),
         Meaning::CommitPrepared => {
             run();
-            wake::wake_at_commit();
+            // Whether it took payloads is not known here.
+            wake::expunge_at_commit();
         }
         Meaning::NeedsEmpty { database, keep } => {
             PgTryBuilder::new(std::panic::AssertUnwindSafe(|| {

@@ -76,6 +76,8 @@ pub struct Slot {
     pub failed: AtomicU64,
     pub lost: AtomicU64,
     pub fenced: AtomicU64,
+    /// Transactions that took payloads and have committed.
+    expunged: AtomicU64,
     last_error: [AtomicU8; ERROR_BYTES],
 }
 
@@ -91,6 +93,8 @@ static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
 thread_local! {
     /// The transaction under way has something for the leader. A backend has one thread.
     static WAKE_AT_COMMIT: Cell<bool> = const { Cell::new(false) };
+    /// It takes payloads that the leader may hold in memory.
+    static EXPUNGED_AT_COMMIT: Cell<bool> = const { Cell::new(false) };
     /// Whether `webhook.databases` names this session's database: looked up while that is possible.
     static SERVED: Cell<bool> = const { Cell::new(false) };
     static CALLBACK_REGISTERED: Cell<bool> = const { Cell::new(false) };
@@ -161,6 +165,11 @@ impl Slot {
     /// Whether the database must have no leader just now.
     pub fn held(&self) -> bool {
         self.hold_until.load(Ordering::Acquire) > unix_seconds()
+    }
+
+    /// Changes whenever payloads are gone: whoever holds some looks again before the next one leaves.
+    pub fn expunged(&self) -> u64 {
+        self.expunged.load(Ordering::SeqCst)
     }
 
     fn raise(&self) {
@@ -320,6 +329,12 @@ pub fn wake_at_commit() {
     WAKE_AT_COMMIT.set(true);
 }
 
+/// Tells the leader at commit that payloads are gone, and wakes it.
+pub fn expunge_at_commit() {
+    EXPUNGED_AT_COMMIT.set(true);
+    wake_at_commit();
+}
+
 /// Runs after the commit record and after the transaction left the array of running ones, so a
 /// leader that is woken here sees the rows. Atomics and a latch only: an error now would be fatal.
 unsafe extern "C-unwind" fn at_transaction_end(event: pg_sys::XactEvent::Type, _arg: *mut c_void) {
@@ -330,13 +345,18 @@ unsafe extern "C-unwind" fn at_transaction_end(event: pg_sys::XactEvent::Type, _
         {
             // SAFETY: MyDatabaseId is a plain integer of this process.
             let database = unsafe { pg_sys::MyDatabaseId };
+            let expunged = EXPUNGED_AT_COMMIT.replace(false);
             if let Some(slot) = claim_slot(database) {
+                if expunged {
+                    slot.expunged.fetch_add(1, Ordering::SeqCst);
+                }
                 slot.raise();
             }
         }
         // A prepared transaction is seen again at COMMIT PREPARED (utility hook) or by the poll.
         XACT_EVENT_ABORT | XACT_EVENT_PARALLEL_ABORT | XACT_EVENT_PREPARE => {
             WAKE_AT_COMMIT.set(false);
+            EXPUNGED_AT_COMMIT.set(false);
         }
         _ => {}
     }

@@ -41,11 +41,12 @@ pub struct Event {
     pub traceparent: Option<String>,
     /// Whether it is a test event.
     pub test: bool,
-    /// The exact bytes of the payload's JSON text.
+    /// The exact bytes of the payload's JSON text; empty, which no JSON is, when it was erased.
     pub data: String,
 }
 
-/// Writes the body: members in a fixed order, absent ones left out, the payload verbatim and last.
+/// Writes the body: members in a fixed order, absent ones left out, the payload verbatim and last. Of an erased payload
+/// it says so in its place.
 pub fn body(event: &Event) -> String {
     let mut json = String::with_capacity(event.data.len() + 512);
     json.push('{');
@@ -79,8 +80,13 @@ pub fn body(event: &Event) -> String {
         member(&mut json, "test");
         json.push_str("true");
     }
-    member(&mut json, "data");
-    json.push_str(&event.data);
+    if event.data.is_empty() {
+        member(&mut json, "expunged");
+        json.push_str("true");
+    } else {
+        member(&mut json, "data");
+        json.push_str(&event.data);
+    }
     json.push('}');
     json
 }

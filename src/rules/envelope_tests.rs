@@ -214,6 +214,23 @@ fn the_seal_holds_without_the_payload() {
     );
 }
 
+#[test]
+fn an_erased_payload_leaves_the_envelope_and_says_that_it_is_gone() {
+    let with = body(&full());
+    let without = body(&Event {
+        data: String::new(),
+        ..full()
+    });
+    let envelope = with.strip_suffix(&format!("\"data\":{}}}", full().data));
+    assert_eq!(
+        without,
+        format!(
+            "{}\"expunged\":true}}",
+            envelope.expect("the data comes last")
+        )
+    );
+}
+
 fn payload_of(body: &str) -> String {
     let members: HashMap<String, Box<RawValue>> = serde_json::from_str(body).unwrap();
     members["data"].get().to_string()

@@ -13,6 +13,7 @@ pub mod delivery;
 pub mod digest;
 pub mod ed25519;
 pub mod envelope;
+pub mod erasure;
 pub mod fields;
 pub mod forbidden;
 #[cfg(any(test, feature = "fuzz"))]

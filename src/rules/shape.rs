@@ -79,7 +79,8 @@ fn native(event: &Event) -> Shape {
 
 fn cloud_event(event: &Event, format: Format) -> Shape {
     let attributes = attributes(event);
-    let Ok(event) = CloudEvent::new(attributes, Some(Data::Json(&event.data))) else {
+    let data = (!event.data.is_empty()).then_some(Data::Json(&event.data));
+    let Ok(event) = CloudEvent::new(attributes, data) else {
         // Nothing that emit accepts comes here (a test says so). A row that somebody made otherwise has its envelope:
         // what a receiver can read is better than nothing, and than a delivery that waits for ever.
         return native(event);
@@ -111,7 +112,11 @@ fn attributes(event: &Event) -> Vec<(String, Value)> {
     text("type", Some(event.kind.clone()));
     text("subject", subject(event));
     text("time", time::rfc3339(event.occurred_at));
-    text("datacontenttype", Some("application/json".to_owned()));
+    // An erased payload is no JSON any more.
+    text(
+        "datacontenttype",
+        (!event.data.is_empty()).then(|| "application/json".to_owned()),
+    );
     text("partnerid", Some(event.partner_id.clone()));
     text("subjecttype", event.subject_type.as_deref().map(clean));
     text("subjectid", event.subject_id.as_deref().map(clean));
@@ -127,6 +132,9 @@ fn attributes(event: &Event) -> Vec<(String, Value)> {
     text("traceparent", event.traceparent.as_deref().map(clean));
     if event.test {
         attributes.push(("test".to_owned(), Value::Boolean(true)));
+    }
+    if event.data.is_empty() {
+        attributes.push(("expunged".to_owned(), Value::Boolean(true)));
     }
     attributes
 }

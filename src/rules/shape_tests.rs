@@ -33,6 +33,23 @@ fn header<'a>(shape: &'a Shape, name: &str) -> Option<&'a str> {
 }
 
 #[test]
+fn an_erased_payload_leaves_attributes_without_data() {
+    let event = Event {
+        data: String::new(),
+        ..event()
+    };
+    let structured = shape(&event, Format::Structured);
+    let json: Json = serde_json::from_str(&structured.body).expect("JSON");
+    assert_eq!(json["expunged"], true);
+    assert_eq!(json["id"], event.id.to_string());
+    assert!(json.get("data").is_none() && json.get("datacontenttype").is_none());
+    let binary = shape(&event, Format::Binary);
+    assert!(binary.body.is_empty());
+    assert_eq!(header(&binary, "ce-expunged"), Some("true"));
+    assert_eq!(header(&binary, "content-type"), None);
+}
+
+#[test]
 fn the_bytes_of_each_format_are_fixed() {
     // A change of these bytes breaks retries of what was sent before, and every receiver.
     let event = event();

@@ -92,7 +92,7 @@ impl Leader {
                 end_open(&mut plan, self.ours(deliveries), "dead", why);
                 continue;
             };
-            if row.expunged {
+            if row.withheld() {
                 let why = "the payload was expunged";
                 end_open(&mut plan, self.ours(deliveries), "dead", why);
                 continue;

@@ -109,6 +109,11 @@ impl Leader {
             && self.memory.has_room(Lane::Fresh)
     }
 
+    /// Whether an adoption has begun and is not finished.
+    pub fn is_adopting(&self) -> bool {
+        self.adoptions.current.is_some()
+    }
+
     fn adoption_rests(&self) -> bool {
         let until = self.adoptions.rest_until;
         until.is_some_and(|until| Instant::now() < until)

@@ -268,9 +268,7 @@ impl Leader {
             batch.left += 1;
         }
         let event = events.get(&row.pair.event);
-        if event
-            .is_some_and(|event| !event.expunged && !self.is_foreign(event) && !self.sealed(event))
-        {
+        if event.is_some_and(|event| !self.is_foreign(event) && !self.sealed(event)) {
             self.outcomes.fenced.push(row.pair.event.to_string());
             self.slot.fenced.fetch_add(1, Ordering::Relaxed);
             self.tell_fenced(row.pair.event);
@@ -322,11 +320,11 @@ impl Leader {
         if self.is_foreign(event) {
             return Some(Refusal::Held(hold::ORIGIN));
         }
-        if event.expunged {
-            return dead("the payload was expunged");
-        }
         if !self.sealed(event) {
             return dead("the event is fenced: its row does not match its seal");
+        }
+        if event.withheld() {
+            return Some(Refusal::Cancelled("the payload was expunged"));
         }
         if event.event.partner_id != endpoint.partner_id {
             return dead("the endpoint belongs to another partner");

@@ -90,7 +90,10 @@ impl Leader {
     /// Hands pairs to the threads as far as the caps allow.
     pub fn dispatch(&mut self) {
         let now = self.clock.now();
-        while let Some(taken) = self.scheduler.take_next(now) {
+        // Once payloads are gone nothing starts before what is in memory was looked through.
+        while !self.must_forget()
+            && let Some(taken) = self.scheduler.take_next(now)
+        {
             let (id, waiting) = (taken.endpoint, taken.waiting.item);
             if let Some(waiting) = self.still_to_send(waiting) {
                 self.send(id, waiting, taken.probe, now);
@@ -105,6 +108,11 @@ impl Leader {
     fn still_to_send(&mut self, waiting: Waiting) -> Option<Waiting> {
         let id = waiting.pair.endpoint;
         let waiting = self.not_settled(waiting)?;
+        if self.erasing.forget(waiting.pair) {
+            // Read again from the tables, where its payload is not any more.
+            self.put_back(waiting);
+            return None;
+        }
         match self
             .configuration
             .endpoint(id)
@@ -227,6 +235,7 @@ impl Leader {
     pub fn leave(&mut self, pair: crate::rules::ids::Pair) {
         self.memory.leave(pair);
         self.settled.remove(&pair);
+        self.erasing.forget(pair);
         // The last one that a request waits for brings it back.
         if let Some(request) = self.awaited.remove(&pair) {
             self.requests_waiting |= self.awaits_one_less(request);

@@ -166,7 +166,8 @@ impl Leader {
     }
 
     /// Whether the seal of a row holds: over the whole envelope and the digest, and the digest over
-    /// the bytes. An expunged row keeps its digest and so its seal.
+    /// the bytes. An expunged row keeps its digest and so its seal; one that lost its payload otherwise was read
+    /// without its digest.
     pub fn sealed(&self, row: &Row) -> bool {
         let Some(key) = self.seal_keys.get(&row.seal_key) else {
             return false;
@@ -182,7 +183,7 @@ impl Leader {
     /// Makes the pairs of an event: they wait in memory, or in the due table where they cannot be
     /// sent within the first pass.
     fn fan_out(&mut self, row: &Row, batch: i64, lane: Lane, there: &HashSet<Pair>) {
-        if row.expunged {
+        if row.withheld() {
             return;
         }
         let endpoints = self.configuration.matches(&row.event, row.xid);

@@ -49,6 +49,11 @@ impl Memory {
         self.pairs.keys().filter(move |pair| pair.event == event)
     }
 
+    /// Every pair in memory.
+    pub fn pairs(&self) -> impl Iterator<Item = &Pair> {
+        self.pairs.keys()
+    }
+
     /// A pair came into memory, from a window or from the due table.
     pub fn enter(&mut self, pair: Pair, lane: Lane, bytes: usize) {
         if self.pairs.insert(pair, (lane, bytes)).is_none() {

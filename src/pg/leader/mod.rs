@@ -14,9 +14,12 @@ mod condition;
 mod configuration;
 mod control;
 mod dispatch;
+mod erasing;
 mod fan_out;
+mod keeping;
 mod keys;
 mod memory;
+mod mending;
 mod newcomer;
 mod pair;
 mod proving;
@@ -220,6 +223,10 @@ struct Leader {
     /// Somebody committed something.
     look_soon: bool,
     upkeep: upkeep::Upkeep,
+    /// What goes because it is old.
+    keeping: keeping::Keeping,
+    /// Payloads in memory that are gone from the tables.
+    erasing: erasing::Erasing,
 }
 
 impl Leader {
@@ -293,6 +300,8 @@ impl Leader {
             adoptions: Adoptions::unknown(),
             look_soon: true,
             upkeep: upkeep::Upkeep::new(),
+            keeping: keeping::Keeping::new(),
+            erasing: erasing::Erasing::new(slot.expunged()),
             settings,
         };
         leader.recover().map_err(End::from)?;
@@ -337,8 +346,9 @@ impl Leader {
 
     /// Everything that reads or writes tables; the first trouble ends the round.
     fn use_database(&mut self) -> Result<(), End> {
-        let steps: [Step; 10] = [
+        let steps: [Step; 12] = [
             Leader::write_if_due,
+            Leader::forget_expunged,
             Leader::look,
             Leader::carry_out_requests,
             Leader::cancel_queues,
@@ -348,10 +358,11 @@ impl Leader {
             Leader::unlock_keys,
             Leader::prove,
             Leader::keep_house,
+            Leader::keep,
         ];
         for (number, step) in steps.iter().enumerate() {
             // Switched off, results are still written and the house is kept, but nothing is read.
-            if !self.settings.enabled && (1..=8).contains(&number) {
+            if !self.settings.enabled && (1..=9).contains(&number) {
                 continue;
             }
             if let Err(trouble) = step(self) {

@@ -213,7 +213,7 @@ impl Leader {
             let sound = rows
                 .iter()
                 .filter_map(|seen| seen.row.as_ref())
-                .filter(|row| !row.expunged && self.sealed(row));
+                .filter(|row| !row.withheld() && self.sealed(row));
             for row in sound {
                 let class = self.configuration.class(&row.event.kind);
                 let subject = subject_of(&row.event);

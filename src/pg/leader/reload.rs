@@ -54,6 +54,7 @@ impl Leader {
         self.scheduler.set_caps(caps(&settings));
         self.configuration.set(&settings);
         self.settings = settings;
+        self.keeping.soon();
         self.set_all_limits();
         let identity = transaction(self.owner, false, c"webhook leader: reloading", || {
             // SAFETY: plain read of this process's state.

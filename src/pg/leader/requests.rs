@@ -108,6 +108,7 @@ impl Leader {
                 "retry" => self.retry_pairs(&request)?,
                 "skip" | "close" => again |= self.settle_pairs(&request)?,
                 "pause" | "resume" => self.confirm(&request)?,
+                "repair" => self.mend(&request, event.as_ref())?,
                 "verify_endpoint" => self.ask_challenge(&request)?,
                 // Finished by the step that carries it on.
                 "adopt" => self.note_adoption()?,

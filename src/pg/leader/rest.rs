@@ -45,6 +45,9 @@ impl Leader {
         if let Some(until) = self.rest_until {
             return until.saturating_duration_since(Instant::now());
         }
+        if self.must_forget() && self.settings.enabled {
+            return Duration::ZERO;
+        }
         // Switched off or full, the poll waits: a configuration change or a finished request wakes us.
         let mut pause = if self.settings.enabled && self.memory.has_room(Lane::Fresh) {
             self.settings
@@ -67,6 +70,9 @@ impl Leader {
             return pause;
         }
         if let Some(wait) = self.house_pause() {
+            pause = pause.min(wait);
+        }
+        if let Some(wait) = self.keeping_pause() {
             pause = pause.min(wait);
         }
         let now = self.clock.now();

@@ -126,6 +126,19 @@ impl Leader {
         });
     }
 
+    /// What retention did to deliveries of a partner.
+    pub fn tell_retention(&mut self, kind: &'static str, partner: Option<String>, detail: String) {
+        self.tell(Alert {
+            kind,
+            severity: "warning",
+            partner,
+            endpoint: None,
+            event: None,
+            detail,
+            lifecycle: None,
+        });
+    }
+
     fn tell_pair(&mut self, pair: Pair, kind: &'static str, severity: &'static str, detail: &str) {
         let partner = self
             .configuration

@@ -17,7 +17,9 @@ mod due;
 mod due_changes;
 mod emitting;
 mod inbox;
+mod keeping;
 mod keys;
+mod mending;
 mod newcomer;
 mod order;
 mod proving;
@@ -62,7 +64,12 @@ pub use due::{
 };
 pub use emitting::{Sealing, announce_seal_key, claim_key, differs, insert_event};
 pub use inbox::inbox_keys;
+pub use keeping::{
+    clear_default, clear_partition, close_old, expire_keys, expire_payloads, expire_rows,
+    expunged_of, old_partitions, overdue, sweep,
+};
 pub use keys::{KeyRow, SealKeys, seal_keys, signing_keys, stored_seal_keys};
+pub use mending::mend_pairs;
 pub use newcomer::{Belated, MissedEvent, add_belated, missed_events};
 pub use order::{Subject, free_order, held_subjects, release_subjects};
 pub use proving::{ProofRow, Tried, Written, drop_pending, record_try, tries, warned_of_expiry};

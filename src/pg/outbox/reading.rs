@@ -12,6 +12,7 @@ use pgrx::spi::SpiHeapTupleData;
 use super::statement::{Statement, select, statement};
 use super::unix_micros;
 use crate::rules::envelope::Event;
+use crate::rules::erasure;
 use crate::rules::ids::EventId;
 use crate::rules::snapshot::Snapshot;
 
@@ -21,11 +22,19 @@ pub struct Row {
     pub origin: i64,
     pub xid: u64,
     pub event: Event,
-    /// The payload is gone: the event is not sent.
+    /// The payload is gone.
     pub expunged: bool,
     pub seal_key: i64,
     pub seal: Vec<u8>,
     pub digest: Vec<u8>,
+}
+
+impl Row {
+    /// The payload is gone, and the event says nothing without it: it is not sent. One about a deletion still leaves,
+    /// as ids only.
+    pub fn withheld(&self) -> bool {
+        self.expunged && !erasure::is_deletion(&self.event.kind)
+    }
 }
 
 /// A row of the window: its place and, unless somebody spoilt it beyond reading, what it holds.
@@ -79,7 +88,10 @@ macro_rules! columns {
     () => {
         "w.xid::text as xid_text, w.event_id, w.partner_id, w.type, w.source, w.occurred_at, w.subject_type,
          w.subject_id, w.subject_version, w.scope, w.schema_version, w.correlation_id, w.causation,
-         w.traceparent, w.test, w.body, w.seal_key, w.seal, w.body_sha256, w.origin"
+         w.traceparent, w.test, w.body, w.seal_key, w.seal,
+         -- A payload that is gone without a tombstone: without the digest no seal holds.
+         case when w.body is null and not exists (select from webhook._tombstone as t where t.event_id = w.event_id and t.body_sha256 = w.body_sha256)
+              then ''::bytea else w.body_sha256 end as body_sha256, w.origin"
     };
 }
 

@@ -77,6 +77,8 @@ statement!(INSERT_EXCERPT, [Vec<&str>, Vec<i64>, Vec<i32>, Vec<&str>],
     "insert into webhook._excerpt (event_id, endpoint_id, attempt_no, body)
      select r.event, r.endpoint, r.no, r.body
        from unnest($1, $2, $3, $4) as r (event, endpoint, no, body)
+      -- What was on the wire when the payload went must not come back with the answer.
+      where not exists (select from webhook._tombstone as t where t.event_id = r.event)
      on conflict do nothing");
 
 statement!(CLOSE, [i64, i64, Vec<i64>],
