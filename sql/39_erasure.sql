@@ -49,7 +49,13 @@ declare
   remaining jsonb;
   n bigint;
 begin
-  select jsonb_build_object('excerpts', count(*))
+  select jsonb_build_object('excerpts', count(*),
+           -- By way of the sources, as the index has them.
+           'received', (select count(*)
+                          from webhook._inbox_source s
+                          join webhook._inbox i on i.source_id = s.source_id
+                         where i.event_id = any (event_ids)
+                           and i.body is not null))
     into remaining
     from webhook._excerpt x
    where x.event_id = any (event_ids);
