@@ -1,6 +1,5 @@
 //! What `receive` reads as the owner: the keys of a source, decrypted here and never an argument of a statement.
 
-use pgrx::prelude::*;
 use zeroize::Zeroizing;
 
 use super::statement::{select, statement};
