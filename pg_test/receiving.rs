@@ -189,7 +189,7 @@ fn an_event_that_comes_again_after_days_and_out_of_order_is_recognised() {
             r#"{{"type":"order.paid","subject":{{"type":"order","id":"7","version":{version}}}}}"#
         )
     };
-    let mut take = |shop: &mut Outbox<'_>, version: i64| {
+    let take = |shop: &mut Outbox<'_>, version: i64| {
         let (id, body) = (format!("evt_{version}"), body(version));
         receive(&mut shop.sql, "shop", &signed(&secret, &id, &body), &body)
     };
