@@ -35,8 +35,8 @@ use pgrx::prelude::*;
 use sha2::{Digest, Sha256};
 
 pub use access::{
-    Right, access_table, checked_reason, cluster, endpoints_of, invalidate_access, log_reading,
-    payload, rights, role_name,
+    Right, access_table, checked_reason, cluster, endpoints_of, feed_data, invalidate_access,
+    log_reading, payload, rights, role_name,
 };
 pub use adopting::{
     AdoptionRow, Counts, OldDelivery, Reached, admitted_origins, advance_adoption, begin_adoption,
