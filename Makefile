@@ -63,9 +63,9 @@ campaign: stage ## the long forms: 200 kills under load, a soak, an outage with 
 	  WEBHOOK_ROWS=1000000 cargo run --locked --quiet -p webhook_outbox_test --example outage
 	@fuzz/run
 
-bench: stage ## drain and latency beside a bare client, an idle leader, isolation, fairness, an outage (20 min)
+bench: stage ## drain and latency beside a bare client, an idle leader, isolation, fairness, an outage, a replay (25 min)
 	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \
-	  for part in drain latency isolation fairness outage; do \
+	  for part in drain latency isolation fairness outage range; do \
 	    cargo run --locked --quiet -p webhook_outbox_test --example $$part; \
 	  done
 

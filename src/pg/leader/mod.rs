@@ -20,6 +20,7 @@ mod memory;
 mod newcomer;
 mod pair;
 mod proving;
+mod ranging;
 mod recording;
 mod recovery;
 mod reload;
@@ -50,6 +51,7 @@ use self::control::Turns;
 use self::memory::Memory;
 use self::pair::{Flight, Settled, Waiting};
 use self::proving::Proving;
+use self::ranging::Replays;
 use self::reload::{caps, client};
 use self::standing::Closing;
 use self::transaction::{Trouble, terminating, transaction};
@@ -217,6 +219,8 @@ struct Leader {
     shared_claims: HashMap<EndpointId, u32>,
     /// Origins taken over from databases that this one is a copy of.
     adoptions: Adoptions,
+    /// Replays of a range that are under way.
+    replays: Replays,
     /// Somebody committed something.
     look_soon: bool,
     upkeep: upkeep::Upkeep,
@@ -291,6 +295,7 @@ impl Leader {
             unread: HashSet::new(),
             shared_claims: HashMap::new(),
             adoptions: Adoptions::unknown(),
+            replays: Replays::default(),
             look_soon: true,
             upkeep: upkeep::Upkeep::new(),
             settings,
@@ -337,13 +342,14 @@ impl Leader {
 
     /// Everything that reads or writes tables; the first trouble ends the round.
     fn use_database(&mut self) -> Result<(), End> {
-        let steps: [Step; 10] = [
+        let steps: [Step; 11] = [
             Leader::write_if_due,
             Leader::look,
             Leader::carry_out_requests,
             Leader::cancel_queues,
             Leader::carry_on_control,
             Leader::adopt,
+            Leader::replay_ranges,
             Leader::claim,
             Leader::unlock_keys,
             Leader::prove,
@@ -351,7 +357,7 @@ impl Leader {
         ];
         for (number, step) in steps.iter().enumerate() {
             // Switched off, results are still written and the house is kept, but nothing is read.
-            if !self.settings.enabled && (1..=8).contains(&number) {
+            if !self.settings.enabled && (1..=9).contains(&number) {
                 continue;
             }
             if let Err(trouble) = step(self) {

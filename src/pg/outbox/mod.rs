@@ -20,6 +20,7 @@ mod keys;
 mod newcomer;
 mod order;
 mod proving;
+mod range;
 mod reading;
 mod requests;
 mod results;
@@ -64,6 +65,10 @@ pub use keys::{KeyRow, SealKeys, seal_keys, signing_keys, stored_seal_keys};
 pub use newcomer::{Belated, MissedEvent, add_belated, missed_events};
 pub use order::{Subject, free_order, held_subjects, release_subjects};
 pub use proving::{ProofRow, Tried, Written, drop_pending, record_try, tries, warned_of_expiry};
+pub use range::{
+    FeedRow, Only, Progress, ReplayRow, advance_replay, begin_replay, end_replay, facts_of,
+    states_of, unfinished_replay, walk_feed,
+};
 pub use reading::{Amount, Row, Seen, Stretch, Whose, events_by_id, read_window};
 pub use requests::{
     Request, finish_request, new_pair, new_series, pairs_of_event, pending_requests, settle_pairs,
