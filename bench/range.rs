@@ -4,7 +4,7 @@
 //! must be exact.
 //!
 //! WEBHOOK_EVENTS: events replayed (100,000). WEBHOOK_LIVE_RATE: live events per second (200). WEBHOOK_REPLAY_RATE:
-//! deliveries per second of the replay (1,000). WEBHOOK_SECONDS: how long live traffic is measured alone (30).
+//! deliveries per second of the replay (300). WEBHOOK_SECONDS: how long live traffic is measured alone (30).
 
 use std::{
     collections::HashMap,
@@ -37,7 +37,7 @@ struct Clockwork {
 fn main() {
     let events = number("WEBHOOK_EVENTS", 100_000);
     let live_rate = number("WEBHOOK_LIVE_RATE", 200);
-    let replay_rate = number("WEBHOOK_REPLAY_RATE", 1_000);
+    let replay_rate = number("WEBHOOK_REPLAY_RATE", 300);
     let seconds = number("WEBHOOK_SECONDS", 30);
     let cluster = Cluster::plan().setting("fsync", "on").start();
     let receiver = Receiver::http();

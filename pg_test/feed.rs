@@ -255,7 +255,7 @@ fn cursors_hold_in_a_restored_dump_and_through_its_adoption() {
     let own = copy.emit("order.paid", "alpha", "{}");
     let quiet = copy.emit("order.paid", "quiet", "{}");
     copy.wait_until("(select unread = 7 from webhook.feed_status('alpha'))");
-    assert_eq!(after(&mut copy, &end), [own.clone()]);
+    assert_eq!(after(&mut copy, &end), std::slice::from_ref(&own));
     assert_eq!(
         copy.column(&format!(
             "select event_id from webhook.events_after('quiet', '{none}')"

@@ -215,7 +215,7 @@ struct Leader {
     awaited: HashMap<Pair, i64>,
     /// Requests about events that a stream which was set aside has still to read.
     unread: HashSet<i64>,
-    /// Claims made of each endpoint that has two classes due.
+    /// Claims made of each endpoint that has several classes due.
     shared_claims: HashMap<EndpointId, u32>,
     /// Origins taken over from databases that this one is a copy of.
     adoptions: Adoptions,

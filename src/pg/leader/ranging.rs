@@ -1,7 +1,7 @@
 //! Carrying out replays of a range: the feed of the range is walked, a bounded number of rows in one transaction that
 //! also writes how far the walk has come. A life that ends in the middle leaves nothing to be done twice.
 //!
-//! What is to be sent enters through the due table, in the second class, at the rate that was asked for; while endpoints
+//! What is to be sent enters through the due table, in a class of its own behind the others, at the rate that was asked for; while endpoints
 //! do not keep up with that, the walk waits. New events go first: a window that is open is read before.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -11,6 +11,7 @@ use pgrx::prelude::*;
 
 use super::Leader;
 use super::configuration::Standing;
+use super::dispatch::REPLAYS;
 use super::memory::Lane;
 use super::transaction::{Trouble, transaction};
 use crate::pg::outbox::{self, Belated, FeedRow, Only, Progress, ReplayRow, Request, Seen, hold};
@@ -19,8 +20,6 @@ use crate::rules::matching::type_matches;
 
 /// Rows of the feed looked at in one transaction.
 const ROUND: i32 = 250;
-/// Class of what is sent again: what types of high priority have due goes first.
-const CLASS: i16 = 1;
 /// A queue whose first row has been due for so long is one that an endpoint does not keep up with, in microseconds.
 const BEHIND: i64 = 2_000_000;
 /// How often it is looked whether it does again; and how long passing trouble is left alone.
@@ -224,7 +223,7 @@ impl Leader {
             .filter(|id| row.endpoint.is_none_or(|only| only == *id))
             .any(|id| {
                 self.due
-                    .get(&(id, CLASS))
+                    .get(&(id, REPLAYS))
                     .is_some_and(|due| due.at < long_ago)
                     && self.standing(id) == Some(Standing::Sends)
                     && self.scheduler.opens_at(id).is_none()
@@ -350,7 +349,7 @@ impl Leader {
                 } else if !self.configuration.wants(&event.event, *endpoint) {
                     plan.progress.unwanted += 1;
                 } else {
-                    plan.series.push((pair, CLASS));
+                    plan.series.push((pair, REPLAYS));
                 }
             }
             if row.only == Only::Failed {
@@ -372,7 +371,7 @@ impl Leader {
                     plan.progress.under_way += 1;
                 } else {
                     plan.make.push(Belated {
-                        class: CLASS,
+                        class: REPLAYS,
                         ..self.waits_for_turn(pair, event)
                     });
                 }
