@@ -13,6 +13,7 @@ mod idle;
 mod isolation;
 mod latency;
 mod outage;
+mod range;
 mod report;
 mod setup;
 mod sink;
@@ -25,7 +26,7 @@ use webhook_outbox_test::meter::number;
 
 use crate::report::Report;
 
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "ceiling",
     "drain",
     "latency",
@@ -36,6 +37,7 @@ const PARTS: [&str; 11] = [
     "idle",
     "isolation",
     "fairness",
+    "range",
     "outage",
 ];
 
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
             "idle" => idle::report(&mut report),
             "isolation" => isolation::print(),
             "fairness" => fairness::print(),
+            "range" => range::print(),
             _ => outage::print(),
         }
     }

@@ -135,7 +135,7 @@ comment on column webhook._due.attempt_count is 'Attempts so far.';
 comment on column webhook._due.series_start is 'Attempts before the current series of the schedule.';
 comment on column webhook._due.hold is
   'Set of reasons why the pair may not be sent now: 1 event type paused, 2 order, 4 quarantine, 8 filter, 16 conversion, 32 origin not adopted; 0 = may be sent.';
-comment on column webhook._due.class is 'Priority class; 0 is served first.';
+comment on column webhook._due.class is 'Priority class; 0 is served first, 2 is that of replays of a range.';
 comment on column webhook._due.event_id is 'The event.';
 comment on column webhook._due.subject_key is 'Subject of the event, for endpoints that keep order per subject; null = no order.';
 comment on column webhook._due.series_at is 'Start of the first attempt of the current series; null = none was made yet.';

@@ -69,7 +69,7 @@ create table webhook._request (
   endpoint_ids bigint[],
   partner_id text collate "C",
   constraint _request_pkey primary key (request_id),
-  constraint _request_verb check (verb in ('replay', 'retry', 'skip', 'close', 'pause', 'resume', 'verify_endpoint', 'adopt', 'repair')),
+  constraint _request_verb check (verb in ('replay', 'retry', 'skip', 'close', 'pause', 'resume', 'verify_endpoint', 'adopt', 'replay_range', 'cancel_replay', 'repair')),
   constraint _request_pairs check (cardinality(event_ids) = cardinality(endpoint_ids)),
   constraint _request_state check (state in ('pending', 'done', 'refused'))
 );
@@ -88,7 +88,7 @@ comment on column webhook._request.deliveries is 'How many deliveries it concern
 comment on column webhook._request.result is 'What came of it, in words.';
 comment on column webhook._request.xid is 'Transaction that asked; a pause holds from the window that sees it.';
 comment on column webhook._request.scope is 'What a pause or its end is about: all, partner, event_type or endpoint.';
-comment on column webhook._request.target is 'The partner, event type or endpoint, of an adoption the origin; null for all.';
+comment on column webhook._request.target is 'The partner, event type or endpoint, of an adoption the origin, of cancel_replay the request; null for all.';
 comment on column webhook._request.reason is 'Why, in the user''s words.';
 comment on column webhook._request.event_ids is 'Pairs of retry, skip and close: the events.';
 comment on column webhook._request.endpoint_ids is 'Pairs of retry, skip and close: the endpoints.';

@@ -38,8 +38,8 @@ create table webhook._access (
   kind text collate "C" not null,
   partner_id text collate "C",
   event_types text[],
-  constraint _access_kind check (kind in ('emit', 'read', 'operate', 'partner', 'audit', 'payload', 'receive', 'handle')),
-  constraint _access_partner check (kind <> 'partner' or partner_id is not null),
+  constraint _access_kind check (kind in ('emit', 'read', 'operate', 'partner', 'audit', 'payload', 'receive', 'handle', 'feed')),
+  constraint _access_partner check (kind not in ('partner', 'feed') or partner_id is not null),
   constraint _access_payload check (kind <> 'payload' or valid_until is not null)
 );
 comment on table webhook._access is 'Rights that grant_access gave: which kind, for which partner and event types, until when.';
@@ -49,7 +49,7 @@ comment on column webhook._access.valid_until is 'End of the right; null = it ha
 comment on column webhook._access.role_id is 'The role; a renamed role keeps its rights and their limits.';
 comment on column webhook._access.role_name is 'Its name when rights were last given or taken.';
 comment on column webhook._access.granted_by is 'Session user who granted it.';
-comment on column webhook._access.kind is 'emit, read, operate, partner, audit, payload, receive or handle.';
+comment on column webhook._access.kind is 'emit, read, operate, partner, audit, payload, receive, handle or feed.';
 comment on column webhook._access.partner_id is 'Partner that it is limited to; null = all.';
 comment on column webhook._access.event_types is 'Event types and wildcards that it is limited to; null = all.';
 create unique index _access_right on webhook._access (role_id, kind, coalesce(partner_id, ''), cluster);

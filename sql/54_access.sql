@@ -32,6 +32,11 @@ as $$
     ('read operate partner', 'list_events'),
     ('read operate partner', 'list_deliveries'),
     ('read operate partner', 'read_excerpt'),
+    ('read operate partner feed', 'events_after'),
+    ('read operate partner feed', 'export_events'),
+    ('read operate partner feed', 'feed_status'),
+    ('read operate partner', 'partner_status'),
+    ('read operate partner feed', 'limits'),
     -- What is nobody's own: the house's configuration and how it is doing.
     ('read operate', 'event_types'),
     ('read operate', 'event_schemas'),
@@ -49,6 +54,7 @@ as $$
     ('read operate', 'erasures'),
     ('read operate', 'reconciliation'),
     ('read operate', 'reconciliations'),
+    ('read operate', 'replays'),
     ('read operate', 'seal_keys'),
     ('read operate', 'status'),
     ('operate', 'create_endpoint'),
@@ -75,6 +81,8 @@ as $$
     ('operate', 'create_threshold'),
     ('operate', 'delete_threshold'),
     ('operate', 'replay'),
+    ('operate', 'replay_range'),
+    ('operate', 'cancel_replay'),
     ('operate', 'retry'),
     ('operate', 'skip'),
     ('operate', 'close'),
@@ -121,25 +129,44 @@ as $$
     ('audit', 'access_rights'),
     ('payload', 'read_payload'),
     -- A function that stands in a view runs with the rights of whoever reads it, and so do the lists.
-    ('read operate partner', '_sees_all'),
+    ('read operate partner feed', '_sees_all'),
     ('read operate partner', '_manages'),
-    ('read operate partner', '_own_partners'),
+    ('read operate partner feed', '_own_partners'),
     ('read operate partner', '_own_endpoints'),
-    ('read operate partner', '_origin'),
+    ('read operate partner feed', '_origin'),
     ('read operate partner', '_event_time'),
     ('read operate partner', '_event_bound'),
-    ('read operate partner', '_pos_bound'),
+    ('read operate partner feed', '_pos_bound'),
     ('read operate partner', '_delivery_id'),
     ('read operate partner', '_parse_delivery_id'),
     ('read operate partner', '_publication'),
     ('read operate partner', '_redact'),
-    ('read operate partner', '_check_argument'),
+    ('read operate partner feed', '_check_argument'),
     ('read operate partner', '_check_page'),
     ('read operate partner', '_first_day'),
     ('read operate partner', '_seen_endpoint'),
-    ('read operate partner', '_seen_feed'),
+    ('read operate partner feed', '_seen_feed'),
     ('read operate partner', '_seen_delivery'),
     ('read operate partner', '_seen_excerpt'),
+    ('read operate partner feed', '_seen_event'),
+    ('read operate partner feed', '_check_event_types'),
+    ('read operate partner feed', '_valid_pattern'),
+    ('read operate partner feed', '_rfc3339'),
+    ('read operate partner feed', '_make_durable'),
+    ('read operate partner feed', '_is_type_among'),
+    ('read operate partner feed', '_feed_data'),
+    ('read operate partner feed', '_kept_for'),
+    ('read operate partner feed', '_feed_floor'),
+    ('read operate partner feed', '_known_origin'),
+    ('read operate partner feed', '_range_bound'),
+    ('read operate partner feed', '_cursor_check'),
+    ('read operate partner feed', '_event_tag'),
+    ('read operate partner feed', '_cursor'),
+    ('read operate partner feed', '_read_cursor'),
+    ('read operate partner feed', '_check_feed'),
+    ('read operate partner feed', '_check_export'),
+    ('read operate partner feed', '_feed_lag'),
+    ('read operate partner', '_seen_due'),
     ('read operate', '_schema_fields'),
     ('read operate', '_keys_in_clear'),
     ('read operate', '_unread'),
@@ -180,13 +207,13 @@ declare
 begin
   perform webhook._check_argument('role', role is null);
   perform webhook._check_argument('kind', kind is null);
-  if kind not in ('emit', 'read', 'operate', 'partner', 'audit', 'payload', 'receive', 'handle') then
+  if kind not in ('emit', 'read', 'operate', 'partner', 'audit', 'payload', 'receive', 'handle', 'feed') then
     raise exception using
       errcode = 'invalid_parameter_value',
       message = format('kind of right "%s" does not exist', left(kind, 128)),
-      hint = 'The kinds are emit, read, operate, partner, audit, payload, receive and handle.';
+      hint = 'The kinds are emit, read, operate, partner, audit, payload, receive, handle and feed.';
   end if;
-  if kind = 'partner' then
+  if kind in ('partner', 'feed') then
     perform webhook._check_argument('partner_id', partner_id is null);
   elsif kind not in ('emit', 'payload') and partner_id is not null then
     raise exception using
@@ -245,8 +272,8 @@ comment on function webhook._lock_access() is 'Lets one session at a time change
 
 create function webhook.grant_access(
   role name,                            -- role that gets the right; its members have it, too
-  kind text,                            -- emit, read, operate, partner, audit, payload, receive or handle
-  partner_id text default null,         -- of emit, partner and payload: this partner only
+  kind text,                            -- emit, read, operate, partner, audit, payload, receive, handle or feed
+  partner_id text default null,         -- of emit, partner, payload and feed: this partner only
   event_types text[] default null,      -- of emit and payload: these event types and wildcards only
   valid_until timestamptz default null  -- of payload: end of the right; null = in an hour
 ) returns void
@@ -340,7 +367,7 @@ begin
 end
 $$;
 comment on function webhook.grant_access(name, text, text, text[], timestamptz) is
-  'Gives a role what a kind of right needs: emit, read, operate, partner, audit, payload, receive, handle. Rights of one role add up; granting the same kind for the same partner again replaces its limits.';
+  'Gives a role what a kind of right needs: emit, read, operate, partner, audit, payload, receive, handle, feed. Rights of one role add up; granting the same kind for the same partner again replaces its limits.';
 
 create function webhook._take_access(
   role_id oid,    -- role that loses a right
@@ -389,7 +416,7 @@ comment on function webhook._take_access(oid, text, text) is 'Takes a right and 
 
 create function webhook.revoke_access(
   role name,                    -- role that loses the right
-  kind text,                    -- emit, read, operate, partner, audit, payload, receive or handle
+  kind text,                    -- emit, read, operate, partner, audit, payload, receive, handle or feed
   partner_id text default null  -- the partner that it was limited to; null = the right for all of them
 ) returns void
 language plpgsql volatile parallel unsafe

@@ -28,7 +28,8 @@ select f.pos,
        f.published_at,
        f.partner_id,
        f.event_id,
-       f.type
+       f.type,
+       f.test
   from webhook._feed f;
 comment on view webhook._seen_feed is 'The feed as the reader may see it.';
 comment on column webhook._seen_feed.pos is 'Position.';
@@ -36,6 +37,7 @@ comment on column webhook._seen_feed.published_at is 'When the leader read the e
 comment on column webhook._seen_feed.partner_id is 'Tenant that the event belongs to.';
 comment on column webhook._seen_feed.event_id is 'The event.';
 comment on column webhook._seen_feed.type is 'Event type.';
+comment on column webhook._seen_feed.test is 'Test event.';
 
 create view webhook._seen_delivery as
 select d.event_id,

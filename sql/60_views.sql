@@ -305,7 +305,7 @@ select r.request_id,
   from webhook._request r;
 comment on view webhook.requests is 'What was asked of the leader, and what came of it. Fast by request_id, which sorts by time.';
 comment on column webhook.requests.request_id is 'Id of the request.';
-comment on column webhook.requests.verb is 'What is asked: replay, retry, skip, close, pause, resume, verify_endpoint, adopt or repair.';
+comment on column webhook.requests.verb is 'What is asked: replay, retry, skip, close, pause, resume, verify_endpoint, adopt, replay_range, cancel_replay or repair.';
 comment on column webhook.requests.event_id is 'The event concerned; null when there are several, or none.';
 comment on column webhook.requests.endpoint_id is 'The endpoint concerned; null = several, and of a replay every delivery of the event.';
 comment on column webhook.requests.state is 'pending, done or refused.';
@@ -315,5 +315,5 @@ comment on column webhook.requests.requested_by is 'Session user who asked.';
 comment on column webhook.requests.requested_at is 'When it was asked.';
 comment on column webhook.requests.finished_at is 'When the leader carried it out or refused it, and from when on a pause holds; null = not yet.';
 comment on column webhook.requests.scope is 'Of a pause or its end: all, partner, event_type or endpoint.';
-comment on column webhook.requests.target is 'The partner, event type or endpoint, of an adoption the origin; null for all.';
+comment on column webhook.requests.target is 'The partner, event type or endpoint, of an adoption the origin, of cancel_replay the request; null for all.';
 comment on column webhook.requests.reason is 'Why, in the user''s words.';

@@ -15,7 +15,7 @@ select case when r.oid is null then a.role_name else r.rolname end as role,
 comment on view webhook.access_rights is
   'Rights that grant_access gave. Members of a role have its rights as well; a right that is over stays until it is revoked or granted anew.';
 comment on column webhook.access_rights.role is 'The role.';
-comment on column webhook.access_rights.kind is 'emit, read, operate, partner, audit or payload.';
+comment on column webhook.access_rights.kind is 'emit, read, operate, partner, audit, payload or feed.';
 comment on column webhook.access_rights.partner_id is 'Partner that it is limited to; null = all.';
 comment on column webhook.access_rights.event_types is 'Event types and wildcards that it is limited to; null = all.';
 comment on column webhook.access_rights.valid_until is 'End of the right; null = it has none.';

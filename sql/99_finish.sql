@@ -41,6 +41,9 @@ select pg_catalog.pg_extension_config_dump('webhook._audit', '');
 select pg_catalog.pg_extension_config_dump('webhook._adoption', '');
 select pg_catalog.pg_extension_config_dump('webhook._adopted_endpoint', '');
 select pg_catalog.pg_extension_config_dump('webhook._adoption_progress', '');
+-- Evidence as well: each row names the database that asked, and another one carries out none of them.
+select pg_catalog.pg_extension_config_dump('webhook._replay', '');
+select pg_catalog.pg_extension_config_dump('webhook._replay_progress', '');
 -- The row that CREATE EXTENSION made before the restore has a random id of its own.
 select pg_catalog.pg_extension_config_dump('webhook._seal_key', '');
 

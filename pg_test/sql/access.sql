@@ -20,7 +20,7 @@ select o.what, o.name, coalesce(string_agg(distinct k.kind, ' ' order by k.kind)
 -- A name stands once in the list, with kinds that exist.
 select l.name from webhook._access_list() as l group by l.name having count(*) > 1;
 select distinct k from webhook._access_list() as l cross join lateral string_to_table(l.kinds, ' ') as k
- where k not in ('emit', 'read', 'operate', 'partner', 'audit', 'payload', 'receive', 'handle');
+ where k not in ('emit', 'read', 'operate', 'partner', 'audit', 'payload', 'receive', 'handle', 'feed');
 -- What others than a superuser can run with the owner's rights, and why is written in the source beside each.
 select p.proname, p.proconfig
   from pg_proc p
@@ -71,14 +71,14 @@ do $$
 declare
   kind text;
 begin
-  foreach kind in array '{emit,read,operate,partner,audit,payload}'::text[] loop
+  foreach kind in array '{emit,read,operate,partner,audit,payload,feed}'::text[] loop
     execute format('create role %I', 'regress_' || kind);
-    perform webhook.grant_access(('regress_' || kind)::name, kind, case when kind = 'partner' then 'acme' end);
+    perform webhook.grant_access(('regress_' || kind)::name, kind, case when kind in ('partner', 'feed') then 'acme' end);
   end loop;
 end
 $$;
 select k.kind, count(o.has) as has, count(*) filter (where o.has is null) as missing, count(*) filter (where o.lists is null) as beyond
-  from unnest('{emit,read,operate,partner,audit,payload}'::text[]) as k (kind)
+  from unnest('{emit,read,operate,partner,audit,payload,feed}'::text[]) as k (kind)
  cross join lateral
        (select h.name as has, l.name as lists
           from pg_temp.held('regress_' || k.kind) as h (name)

@@ -81,6 +81,8 @@ select sum(pg_temp.act(statement)), count(*)
     (format($$select webhook.send_test(%s)$$, :hook)),
     (format($$select webhook.replay('%s')$$, :'event')),
     (format($$select webhook.replay('%s', %s)$$, :'event', :hook)),
+    ($$select webhook.replay_range('regress.audit', now() - interval '1 day', now(), 'again')$$),
+    ($$select webhook.cancel_replay((select max(request_id) from webhook.replays), 'enough')$$),
     (format($$select webhook.retry('%s', 'try')$$, :'dead')),
     (format($$select webhook.retry('{%s}'::text[], 'try')$$, :'dead')),
     (format($$select webhook.skip('%s', 'old')$$, :'dead')),
@@ -141,7 +143,7 @@ select distinct verb from webhook.audit_log where reason is null order by 1;
 -- Neither payload nor token.
 select verb from webhook.audit_log a where a::text ~ 'token|confidential|whsec_';
 select before ->> 'url', after ->> 'url' from webhook.audit_log where verb = 'update_endpoint' order by at;
-select concat_ws(' ', object_kind, verb), replace(before::text, :'hook', '<id>'), regexp_replace(after::text, '"(evt_)?\d[0-9A-Z]{9,}"', '<id>') from webhook.audit_log where verb !~ '_secrets?$|_rotation$|_seal_key$|^reconcile$' order by at;
+select concat_ws(' ', object_kind, verb), replace(before::text, :'hook', '<id>'), regexp_replace(after::text, '"(evt_)?\d[0-9A-Z]{9,}"', '<id>') from webhook.audit_log where verb !~ '_secrets?$|_rotation$|_seal_key$|^reconcile$|^replay_range$' order by at;
 
 -- Who fails or takes it back leaves nothing.
 savepoint before_pause;

@@ -14,6 +14,7 @@ import tempfile
 HEAD = "create schema webhook; set search_path = pg_catalog, webhook, pg_temp;\n"
 # pgspot fails on bodies in standard SQL, and they need no search path: names are resolved when they are created.
 STANDARD_BODY = re.compile(r"^return (.*);$", re.MULTILINE)
+ATOMIC_BODY = re.compile(r"^begin atomic\n(.*?)^end;$", re.MULTILINE | re.DOTALL)
 # pglast's PL/pgSQL parser has no catalogue, so it does not know the fields of a variable whose type is a table's row.
 # Such a file is checked without its function bodies; the bodies are under the function's own search path.
 UNKNOWN_FIELD = "is not a known variable"
@@ -27,6 +28,7 @@ def main() -> int:
         text = file.read_text(encoding="utf8")
         text = "\n".join("" if line.startswith("\\") else line for line in text.split("\n"))
         text = HEAD + STANDARD_BODY.sub(r"set search_path = pg_catalog, pg_temp as $$ select \1 $$;", text)
+        text = ATOMIC_BODY.sub(r"set search_path = pg_catalog, pg_temp as $$ \1 $$;", text)
         said = check(pgspot, text, [])
         if UNKNOWN_FIELD in said:
             said = check(pgspot, text, ["--no-plpgsql"])

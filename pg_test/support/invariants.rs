@@ -100,7 +100,7 @@ pub const ALWAYS: &[(&str, &str)] = &[
     (
         "a row of the due table is held for known reasons, and served in a known class",
         "select event_id, endpoint_id, hold, class, deaths from webhook._due
-          where hold not between 0 and 31 or class not in (0, 1) or deaths < 0",
+          where hold not between 0 and 31 or class not in (0, 1, 2) or deaths < 0",
     ),
     (
         "only what has a subject is held for order",

@@ -95,7 +95,7 @@ fn own_partners() -> Vec<String> {
         known
             .rights
             .iter()
-            .filter(|right| right.kind == "partner" && holds(user, right))
+            .filter(|right| matches!(right.kind.as_str(), "partner" | "feed") && holds(user, right))
             .filter_map(|right| right.partner_id.clone())
             .collect()
     })
@@ -193,6 +193,15 @@ fn has_privileges(user: pg_sys::Oid, role: pg_sys::Oid) -> bool {
 pub fn acts_for(role: pg_sys::Oid) -> bool {
     let user = user();
     (role != pg_sys::InvalidOid && has_privileges(user, role)) || unlimited(user)
+}
+
+/// Whether the current user may read the payloads in the feed of a partner.
+pub fn reads_feed(partner: &str) -> bool {
+    let user = user();
+    unlimited(user)
+        || any_right(user, |right| {
+            right.kind == "feed" && right.partner_id.as_deref() == Some(partner)
+        })
 }
 
 /// A superuser, or somebody with the privileges of the extension's owner.

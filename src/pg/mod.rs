@@ -7,6 +7,7 @@ mod access;
 mod catalogue;
 mod emit;
 mod error;
+mod feed;
 mod functions;
 mod inbox_keys;
 mod keys;

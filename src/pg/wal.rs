@@ -17,10 +17,9 @@ impl Written {
         Written(end_before(next, u64::from(segment.unsigned_abs())))
     }
 
-    /// Returns when the log is on disk up to here: at once when it already is. Outside any transaction, in the main
-    /// thread.
+    /// Returns when the log is on disk up to here: at once when it already is. In the main thread of a process.
     pub fn make_durable(self) {
-        // SAFETY: the leader's main thread is the only caller; the place is not beyond the end of the log.
+        // SAFETY: no critical section is open and no lock of the log is held; the place is not beyond its end.
         unsafe { pg_sys::XLogFlush(self.0) };
     }
 }

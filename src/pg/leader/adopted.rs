@@ -144,7 +144,7 @@ impl Leader {
     }
 
     /// A pair as it enters the due table.
-    fn waits_for_turn(&self, pair: Pair, row: &Row) -> Belated {
+    pub fn waits_for_turn(&self, pair: Pair, row: &Row) -> Belated {
         let subject = subject_of(&row.event);
         let (bits, subject) = self.holds(pair.endpoint, &row.event.kind, subject.as_ref());
         Belated {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::control::{UNWANTED, unwanted_type};
-use super::dispatch::CLASSES;
+use super::dispatch::{CLASSES, REPLAYS};
 use super::memory::Lane;
 use super::pair::{Message, Waiting};
 use super::recovery::SUSPECT_AFTER;
@@ -21,7 +21,7 @@ use crate::rules::shape::Format;
 /// Queues claimed from in one transaction, and rows taken of each at most.
 const CLAIM_QUEUES: usize = 100;
 const CLAIM_ROWS: usize = 64;
-/// Every so many claims a place is kept for the second class.
+/// Every so many claims a place is kept for a class behind the first.
 const KEEP_EVERY: u32 = 5;
 /// How long a suspect waits while another one is being sent.
 const PUT_OFF: i64 = 1_000_000;
@@ -165,8 +165,8 @@ impl Leader {
         pairs > 0 && bytes > 0
     }
 
-    /// What to claim now, at most `pairs` in all, with the keysets to go on from. Of an endpoint's two
-    /// classes the first has its way; every few claims one place is kept for the second, so that an endless
+    /// What to claim now, at most `pairs` in all, with the keysets to go on from. Of an endpoint's
+    /// classes the first has its way; every few claims one place is kept for the others in turn, so that an endless
     /// stream of the first does not starve it.
     fn claims(&mut self, now: i64, mut pairs: usize) -> Vec<Claim> {
         let mut claims = Vec::new();
@@ -191,24 +191,23 @@ impl Leader {
                     .get(&(endpoint, class))
                     .is_some_and(|due| due.at <= now)
             };
-            let both = (due(0), due(1));
-            let kept = usize::from(
-                both == (true, true)
-                    && self.shared_claims.get(&endpoint).copied().unwrap_or(0) % KEEP_EVERY
-                        == KEEP_EVERY - 1,
-            );
-            if both == (true, true) {
+            let waiting: Vec<i16> = CLASSES.into_iter().filter(|class| due(*class)).collect();
+            let Some((first, others)) = waiting.split_first() else {
+                continue;
+            };
+            let claimed = self.shared_claims.get(&endpoint).copied().unwrap_or(0);
+            let turn = usize::try_from(claimed / KEEP_EVERY).unwrap_or(0);
+            let other = others.get(turn % others.len().max(1));
+            let kept = match other {
+                Some(_) if claimed % KEEP_EVERY == KEEP_EVERY - 1 => most.min(1),
+                _ => 0,
+            };
+            if other.is_some() {
                 shared.push(endpoint);
             }
-            let (first, second) = match both {
-                (true, true) if most > kept => (most - kept, kept),
-                (true, true) => (0, most),
-                (true, false) => (most, 0),
-                (false, _) => (0, most),
-            };
-            for (class, limit) in CLASSES.into_iter().zip([first, second]) {
-                if limit > 0 {
-                    claims.push(self.claim_of((endpoint, class), limit));
+            for (class, limit) in [(Some(first), most - kept), (other, kept)] {
+                if let Some(class) = class.filter(|_| limit > 0) {
+                    claims.push(self.claim_of((endpoint, *class), limit));
                 }
             }
             *held += most;
@@ -245,7 +244,7 @@ impl Leader {
         for claim in claims {
             let queue = (claim.endpoint, claim.class);
             let next = following.remove(&queue);
-            if next.is_none_or(|at| at > self.last_claim) {
+            if claim.class < REPLAYS && next.is_none_or(|at| at > self.last_claim) {
                 self.behind.remove(&claim.endpoint);
             }
             self.set_due(queue, next);

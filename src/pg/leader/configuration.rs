@@ -155,6 +155,11 @@ impl Configuration {
         self.endpoints.iter().map(|(id, endpoint)| (*id, endpoint))
     }
 
+    /// Endpoints of a partner.
+    pub fn endpoints_of(&self, partner: &str) -> impl Iterator<Item = EndpointId> + '_ {
+        self.by_partner.get(partner).into_iter().flatten().copied()
+    }
+
     /// Priority class of an event type.
     pub fn class(&self, kind: &str) -> i16 {
         self.classes.get(kind).copied().unwrap_or(DEFAULT_CLASS)

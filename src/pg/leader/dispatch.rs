@@ -11,8 +11,9 @@ use crate::pg::outbox::{Change, NextDue, hold};
 use crate::rules::ids::EndpointId;
 use crate::wire::job::Job;
 
-/// Classes of priority: each endpoint has a queue of each.
-pub const CLASSES: [i16; 2] = [0, 1];
+/// Classes of priority: each endpoint has a queue of each. The last one is that of replays of a range.
+pub const CLASSES: [i16; 3] = [0, 1, REPLAYS];
+pub const REPLAYS: i16 = 2;
 
 impl Leader {
     /// A time for a new row of the due table: later than the last claim, so that no claim passed it.
@@ -31,9 +32,15 @@ impl Leader {
     /// Rows that may be sent from now on.
     pub fn note_released(&mut self, released: &[NextDue]) {
         for next in released {
-            // New pairs queue behind them.
-            self.behind.insert(next.endpoint);
+            self.queue_behind((next.endpoint, next.class));
             self.note_due((next.endpoint, next.class), next.at);
+        }
+    }
+
+    /// New pairs of the endpoint queue behind what waits there, unless it is a replay of a range.
+    pub fn queue_behind(&mut self, queue: Queue) {
+        if queue.1 < REPLAYS {
+            self.behind.insert(queue.0);
         }
     }
 
@@ -216,7 +223,7 @@ impl Leader {
                 self.leave(waiting.pair);
                 let queue = (waiting.pair.endpoint, waiting.message.class);
                 self.cursors.remove(&queue);
-                self.behind.insert(queue.0);
+                self.queue_behind(queue);
                 self.note_due(queue, at);
                 self.settle(waiting.batch);
             }

@@ -23,6 +23,7 @@ mod mending;
 mod newcomer;
 mod pair;
 mod proving;
+mod ranging;
 mod recording;
 mod recovery;
 mod reload;
@@ -53,6 +54,7 @@ use self::control::Turns;
 use self::memory::Memory;
 use self::pair::{Flight, Settled, Waiting};
 use self::proving::Proving;
+use self::ranging::Replays;
 use self::reload::{caps, client};
 use self::standing::Closing;
 use self::transaction::{Trouble, terminating, transaction};
@@ -216,10 +218,12 @@ struct Leader {
     awaited: HashMap<Pair, i64>,
     /// Requests about events that a stream which was set aside has still to read.
     unread: HashSet<i64>,
-    /// Claims made of each endpoint that has two classes due.
+    /// Claims made of each endpoint that has several classes due.
     shared_claims: HashMap<EndpointId, u32>,
     /// Origins taken over from databases that this one is a copy of.
     adoptions: Adoptions,
+    /// Replays of a range that are under way.
+    replays: Replays,
     /// Somebody committed something.
     look_soon: bool,
     upkeep: upkeep::Upkeep,
@@ -298,6 +302,7 @@ impl Leader {
             unread: HashSet::new(),
             shared_claims: HashMap::new(),
             adoptions: Adoptions::unknown(),
+            replays: Replays::default(),
             look_soon: true,
             upkeep: upkeep::Upkeep::new(),
             keeping: keeping::Keeping::new(),
@@ -346,7 +351,7 @@ impl Leader {
 
     /// Everything that reads or writes tables; the first trouble ends the round.
     fn use_database(&mut self) -> Result<(), End> {
-        let steps: [Step; 12] = [
+        let steps: [Step; 13] = [
             Leader::write_if_due,
             Leader::forget_expunged,
             Leader::look,
@@ -354,6 +359,7 @@ impl Leader {
             Leader::cancel_queues,
             Leader::carry_on_control,
             Leader::adopt,
+            Leader::replay_ranges,
             Leader::claim,
             Leader::unlock_keys,
             Leader::prove,
@@ -362,7 +368,7 @@ impl Leader {
         ];
         for (number, step) in steps.iter().enumerate() {
             // Switched off, results are still written and the house is kept, but nothing is read.
-            if !self.settings.enabled && (1..=9).contains(&number) {
+            if !self.settings.enabled && (1..=10).contains(&number) {
                 continue;
             }
             if let Err(trouble) = step(self) {

@@ -88,7 +88,7 @@ impl Leader {
         self.restore_conditions(conditions);
         self.restore_proofs(tries, warned);
         for next in due {
-            self.behind.insert(next.endpoint);
+            self.queue_behind((next.endpoint, next.class));
             self.note_due((next.endpoint, next.class), next.at.min(latest));
         }
         self.place(&ledger);
@@ -418,7 +418,7 @@ impl Leader {
             std::sync::atomic::Ordering::Relaxed,
         );
         for queue in queues {
-            self.behind.insert(queue.0);
+            self.queue_behind(queue);
             self.note_due(queue, at);
         }
         Ok(())

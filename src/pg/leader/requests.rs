@@ -38,7 +38,13 @@ impl Leader {
         }
         let origin = self.origin;
         // Those that wait keep nobody else's from being looked at.
-        let waits: Vec<i64> = self.settling.keys().chain(&self.unread).copied().collect();
+        let waits: Vec<i64> = self
+            .settling
+            .keys()
+            .chain(&self.unread)
+            .copied()
+            .chain(self.replays.requests())
+            .collect();
         let requests = transaction(
             self.owner,
             true,
@@ -112,6 +118,8 @@ impl Leader {
                 "verify_endpoint" => self.ask_challenge(&request)?,
                 // Finished by the step that carries it on.
                 "adopt" => self.note_adoption()?,
+                "replay_range" => self.note_replay(request.id)?,
+                "cancel_replay" => self.cancel_replay(&request)?,
                 _ => {
                     let why = "this version of the library cannot carry out the request";
                     self.finish_request(request.id, "refused", 0, why)?;

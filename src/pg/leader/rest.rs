@@ -75,6 +75,9 @@ impl Leader {
         if let Some(wait) = self.keeping_pause() {
             pause = pause.min(wait);
         }
+        if let Some(wait) = self.replay_pause() {
+            pause = pause.min(wait);
+        }
         let now = self.clock.now();
         if let Some(wait) = self.proving.pause(now) {
             pause = pause.min(wait);

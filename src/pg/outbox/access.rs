@@ -45,6 +45,15 @@ statement!(
 );
 
 statement!(
+    FEED_DATA,
+    [&str, &str],
+    "select e.body
+       from webhook._event as e
+      where e.event_id operator(pg_catalog.=) $2
+        and e.partner_id operator(pg_catalog.=) $1"
+);
+
+statement!(
     CHECKED_REASON,
     [&str, &str],
     "select webhook._check_writable($1), webhook._check_reason($2)"
@@ -199,6 +208,15 @@ pub fn payload(event_id: &str) -> Option<Payload> {
                 }),
                 _ => None,
             }
+        })
+    })
+}
+
+/// Payload of an event of this partner; none = expunged, or no such event.
+pub fn feed_data(partner: &str, event_id: &str) -> Option<String> {
+    as_owner(installed_owner(), || {
+        select(&FEED_DATA, &[partner.into(), event_id.into()], |rows| {
+            rows.first().get_one::<String>().ok().flatten()
         })
     })
 }

@@ -286,7 +286,10 @@ pub fn release_type(
     )
 }
 
-/// How far a walk over an endpoint's queue has come: its two classes, then what is held.
+/// The class behind all others: that of replays of a range.
+const LAST_CLASS: i16 = 2;
+
+/// How far a walk over an endpoint's queue has come: its classes, then what is held.
 #[derive(Clone, Default)]
 pub enum Walk {
     /// In a class, after this keyset.
@@ -301,6 +304,15 @@ impl Walk {
     /// At the beginning.
     pub fn new() -> Walk {
         Walk::Class(0, 0, String::new())
+    }
+
+    /// Where it goes on when a class is over.
+    pub fn behind_class(class: i16) -> Walk {
+        if class < LAST_CLASS {
+            Walk::Class(class + 1, 0, String::new())
+        } else {
+            Walk::Held(String::new())
+        }
     }
 }
 
@@ -337,8 +349,7 @@ pub fn queued(endpoint: EndpointId, walk: &Walk, limit: i32) -> (Vec<Queued>, Wa
             );
             let next = match rows.last() {
                 Some(last) => Walk::Class(*class, last.at, last.pair.event.to_string()),
-                None if *class == 0 => Walk::Class(1, 0, String::new()),
-                None => Walk::Held(String::new()),
+                None => Walk::behind_class(*class),
             };
             (rows, next)
         }

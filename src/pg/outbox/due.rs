@@ -94,7 +94,7 @@ statement!(
     [],
     "select p.endpoint_id, k.class, d.next_attempt_at
        from webhook._endpoint as p
-      cross join (values (0::smallint), (1::smallint)) as k (class)
+      cross join (values (0::smallint), (1::smallint), (2::smallint)) as k (class)
       cross join lateral (
         select w.next_attempt_at
           from webhook._due as w
@@ -117,7 +117,7 @@ statement!(
     "update webhook._due as d
         set next_attempt_at = $1
        from webhook._endpoint as p
-      cross join (values (0::smallint), (1::smallint)) as k (class)
+      cross join (values (0::smallint), (1::smallint), (2::smallint)) as k (class)
       where d.endpoint_id = p.endpoint_id
         and d.class = k.class
         and d.hold = 0
@@ -357,8 +357,7 @@ pub fn drop_queue(endpoint: EndpointId, walk: &Walk, reason: &str, limit: i32) -
                     .last();
                 let next = match last {
                     Some((event, at)) => Walk::Class(*class, unix_micros(at), event),
-                    None if *class == 0 => Walk::Class(1, 0, String::new()),
-                    None => Walk::Held(String::new()),
+                    None => Walk::behind_class(*class),
                 };
                 (count, next)
             },

@@ -23,6 +23,7 @@ mod mending;
 mod newcomer;
 mod order;
 mod proving;
+mod range;
 mod reading;
 mod requests;
 mod results;
@@ -38,8 +39,8 @@ use pgrx::prelude::*;
 use sha2::{Digest, Sha256};
 
 pub use access::{
-    Right, access_table, checked_reason, cluster, endpoints_of, invalidate_access, log_reading,
-    payload, rights, role_name,
+    Right, access_table, checked_reason, cluster, endpoints_of, feed_data, invalidate_access,
+    log_reading, payload, rights, role_name,
 };
 pub use adopting::{
     AdoptionRow, Counts, OldDelivery, Reached, admitted_origins, advance_adoption, begin_adoption,
@@ -73,6 +74,10 @@ pub use mending::mend_pairs;
 pub use newcomer::{Belated, MissedEvent, add_belated, missed_events};
 pub use order::{Subject, free_order, held_subjects, release_subjects};
 pub use proving::{ProofRow, Tried, Written, drop_pending, record_try, tries, warned_of_expiry};
+pub use range::{
+    FeedRow, Only, Progress, ReplayRow, advance_replay, begin_replay, end_replay, facts_of,
+    states_of, unfinished_replay, walk_feed,
+};
 pub use reading::{Amount, Row, Seen, Stretch, Whose, events_by_id, read_window};
 pub use requests::{
     Request, finish_request, new_pair, new_series, pairs_of_event, pending_requests, settle_pairs,
