@@ -5,8 +5,10 @@
 
 mod access;
 mod catalogue;
+mod dry_run;
 mod emit;
 mod error;
+mod filter;
 mod functions;
 mod keys;
 mod launcher;

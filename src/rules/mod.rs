@@ -14,6 +14,7 @@ pub mod digest;
 pub mod ed25519;
 pub mod envelope;
 pub mod fields;
+pub mod filter;
 pub mod forbidden;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]

@@ -16,6 +16,7 @@ mod control;
 mod due;
 mod due_changes;
 mod emitting;
+mod filtering;
 mod keys;
 mod newcomer;
 mod order;
@@ -50,7 +51,9 @@ pub use catalogue::{
 };
 pub use change::{Attempted, Change, Excerpt, Outcomes, hold};
 pub use conditions::{ConditionRow, conditions};
-pub use configuration::{EndpointRow, changed_endpoints, changed_event_types};
+pub use configuration::{
+    EndpointRow, changed_endpoints, changed_event_types, endpoints_of_partner,
+};
 pub use control::{
     PauseRow, Place, Queued, Walk, changed_pauses, changed_policies, held_endpoints, held_types,
     queued, release_type,
@@ -60,6 +63,9 @@ pub use due::{
     put_off,
 };
 pub use emitting::{Sealing, announce_seal_key, claim_key, differs, insert_event};
+pub use filtering::{
+    FILTER_VERSIONS, FilterRow, Said, free_filter, held_before, held_by_filter, try_filters,
+};
 pub use keys::{KeyRow, SealKeys, seal_keys, signing_keys, stored_seal_keys};
 pub use newcomer::{Belated, MissedEvent, add_belated, missed_events};
 pub use order::{Subject, free_order, held_subjects, release_subjects};
