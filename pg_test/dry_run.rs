@@ -54,8 +54,19 @@ fn a_dry_run_shows_the_request_that_is_sent() {
                from webhook.dry_run('order.paid', '{partner}', '{data}'{more}) as d"
         ));
         assert_eq!(dry.len(), 1);
-        let dry: Vec<String> = dry[0].iter().map(|value| value.clone().unwrap_or_default()).collect();
-        assert_eq!(dry[..4], [endpoint.id.to_string(), "t".to_owned(), String::new(), receiver.url(&path)]);
+        let dry: Vec<String> = dry[0]
+            .iter()
+            .map(|value| value.clone().unwrap_or_default())
+            .collect();
+        assert_eq!(
+            dry[..4],
+            [
+                endpoint.id.to_string(),
+                "t".to_owned(),
+                String::new(),
+                receiver.url(&path)
+            ]
+        );
         assert_eq!(receiver.requests_for(&path).len(), 0);
         let event = shop.emit_with("order.paid", &partner, data, more);
         shop.wait_for_state(&event, &endpoint, "delivered");
@@ -63,18 +74,28 @@ fn a_dry_run_shows_the_request_that_is_sent() {
         let sent = receiver.requests_for(&path).remove(0);
 
         let shown = members(&mut shop, &dry[4]);
-        let shown_id = shown.iter().find(|(name, _)| name == "webhook-id").expect("an id").1.clone();
+        let shown_id = shown
+            .iter()
+            .find(|(name, _)| name == "webhook-id")
+            .expect("an id")
+            .1
+            .clone();
         assert_ne!(shown_id, event);
         // Ids have one length, so that only their characters differ.
         let body = dry[5].replace(&shown_id, &event);
         assert_eq!(body.as_bytes(), sent.body, "{partner}");
         let names = |headers: &[(String, String)]| -> Vec<String> {
-            headers.iter().map(|(name, _)| name.to_ascii_lowercase()).collect()
+            headers
+                .iter()
+                .map(|(name, _)| name.to_ascii_lowercase())
+                .collect()
         };
         assert_eq!(names(&shown), names(&sent.headers), "{partner}");
         for ((name, shown), (_, sent)) in shown.iter().zip(&sent.headers) {
             let name = name.to_ascii_lowercase();
-            let of_body = name == "content-digest" || name.starts_with("x-hub-signature") || name == "x-github-delivery";
+            let of_body = name == "content-digest"
+                || name.starts_with("x-hub-signature")
+                || name == "x-github-delivery";
             if !OWN.contains(&name.as_str()) && !(of_body && format != "cloudevents-binary") {
                 assert_eq!(shown, sent, "{partner}: {name}");
             }
@@ -84,10 +105,16 @@ fn a_dry_run_shows_the_request_that_is_sent() {
             let mut request = sent.clone();
             request.headers.clone_from(&shown);
             request.body = dry[5].clone().into_bytes();
-            assert_eq!(verifier::objections(&endpoint.secret, &[request]), Vec::<String>::new());
+            assert_eq!(
+                verifier::objections(&endpoint.secret, &[request]),
+                Vec::<String>::new()
+            );
         }
     }
-    assert_eq!(shop.number("select count(*) from webhook.list_events('dry.native.v1')"), 1);
+    assert_eq!(
+        shop.number("select count(*) from webhook.list_events('dry.native.v1')"),
+        1
+    );
 }
 
 /// Names and values of a JSON object in their order.
@@ -97,6 +124,11 @@ fn members(shop: &mut Outbox<'_>, object: &str) -> Vec<(String, String)> {
         object.replace('\'', "''")
     ));
     rows.into_iter()
-        .map(|row| (row[0].clone().unwrap_or_default(), row[1].clone().unwrap_or_default()))
+        .map(|row| {
+            (
+                row[0].clone().unwrap_or_default(),
+                row[1].clone().unwrap_or_default(),
+            )
+        })
         .collect()
 }

@@ -107,7 +107,10 @@ fn answer(configuration: &Configuration, event: &Event, id: EndpointId) -> Answe
     // Why not is told in the order of explain; whether, by the leader's own rule.
     if !configuration.wants(event, id) {
         return no(&if endpoint.test != event.test {
-            format!("it is a {} endpoint", if endpoint.test { "test" } else { "live" })
+            format!(
+                "it is a {} endpoint",
+                if endpoint.test { "test" } else { "live" }
+            )
         } else if endpoint.standing == Standing::Closed {
             format!("the endpoint is {}", endpoint.state)
         } else {
@@ -158,7 +161,10 @@ fn waits(configuration: &Configuration, endpoint: &Endpoint, event: &Event) -> O
         if endpoint.state == "active" {
             "the partner, or everything, is paused: the delivery would wait".to_owned()
         } else {
-            format!("the endpoint is {}: the delivery would wait", endpoint.state)
+            format!(
+                "the endpoint is {}: the delivery would wait",
+                endpoint.state
+            )
         }
     })
 }

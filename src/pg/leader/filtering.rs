@@ -4,34 +4,25 @@
 //! by a stream that lags behind, it says the same. What it does not match has no pair. Where it cannot say (a payload
 //! that jsonb cannot hold, values of different kinds) the pair is made and held, and people are told: nothing is dropped
 //! because of an error. What would take longer than a window may be kept from the others is held, too, and decided about
-//! piece by piece. A replay to a named endpoint asks no filter, and what a filter let through stays when it is changed.
+//! piece by piece (`judging`). A replay to a named endpoint asks no filter, and what a filter let through stays when it is changed.
 //! Events about webhooks themselves (`webhook.*`) are nobody's payload: no filter concerns them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::Leader;
 use super::adopted::{Found, Plan};
-use super::configuration::Standing;
 use super::transaction::{Trouble, transaction};
-use crate::pg::outbox::{self, Belated, Change, EndpointRow, FilterRow, Row, Said, hold};
+use crate::pg::outbox::{self, Belated, EndpointRow, FilterRow, Row, Said, hold};
 use crate::rules::envelope::Event;
 use crate::rules::filter::{MOST_COST, values};
 use crate::rules::ids::{EndpointId, EventId, Pair};
 use crate::rules::snapshot::Snapshot;
 
-/// What one batch may cost: some 0.4 s at worst. The cheap ones are asked first, so that a costly filter of one partner
+/// What one batch may cost: some 0.2 s at worst. The cheap ones are asked first, so that a costly filter of one partner
 /// is the one that waits.
 const BATCH_COST: u64 = 4 * MOST_COST;
-/// Held pairs looked at in one piece.
-const ROWS: i32 = 32;
 /// Events read at once for new endpoints; what is beyond is decided about piece by piece.
 const BELATED_EVENTS: usize = 200;
-/// How often an endpoint's filter is complained about at most.
-const SILENCE: Duration = Duration::from_secs(60);
-/// Why a delivery was cancelled that was held by a filter.
-const UNMATCHED: &str = "the filter of the endpoint does not match the event";
 
 /// An event and an endpoint that a filter stands between.
 pub struct Candidate<'a> {
@@ -40,7 +31,8 @@ pub struct Candidate<'a> {
     pub filter: &'a FilterRow,
 }
 
-enum Verdict {
+/// What a filter says that does not let an event through.
+pub enum Verdict {
     Differs,
     /// It could not be decided, and why.
     Undecided(String),
@@ -50,15 +42,7 @@ enum Verdict {
 
 /// What filters say; a pair that is not among them passes.
 #[derive(Default)]
-pub struct Verdicts(HashMap<Pair, Verdict>);
-
-/// Held pairs of an endpoint that are to be decided about, from where on.
-pub struct Judging {
-    endpoint: EndpointId,
-    after: String,
-    /// Whether people are told of what still cannot be decided.
-    tells: bool,
-}
+pub struct Verdicts(pub HashMap<Pair, Verdict>);
 
 struct Question<'a> {
     pair: Pair,
@@ -196,7 +180,11 @@ impl Leader {
             )?
         };
         self.apply(&verdicts, &mut plan.make);
-        let later = Verdicts(held.into_iter().map(|pair| (pair, Verdict::Later)).collect());
+        let later = Verdicts(
+            held.into_iter()
+                .map(|pair| (pair, Verdict::Later))
+                .collect(),
+        );
         self.apply(&later, &mut plan.resume);
         Ok(())
     }
@@ -212,7 +200,7 @@ impl Leader {
     }
 
     /// Asks filters, within a budget: the cheap ones first, or in the order given as far as it goes.
-    fn weigh(
+    pub fn weigh(
         &self,
         candidates: Vec<Candidate<'_>>,
         budget: u64,
@@ -262,7 +250,10 @@ impl Leader {
                 continue;
             }
             left -= question.cost;
-            groups.entry(question.pair.event).or_default().push(question);
+            groups
+                .entry(question.pair.event)
+                .or_default()
+                .push(question);
         }
         let groups: Vec<Vec<Question<'_>>> = groups.into_values().collect();
         for (group, said) in groups.iter().zip(self.ask_all(&groups)?) {
@@ -296,184 +287,23 @@ impl Leader {
     }
 
     fn ask(&self, groups: &[Vec<Question<'_>>]) -> Result<Vec<Vec<Said>>, Trouble> {
-        transaction(
-            self.owner,
-            true,
-            c"webhook leader: asking filters",
-            || {
-                groups
-                    .iter()
-                    .map(|group| {
-                        let data = group.first().map_or("", |question| &question.event.data);
-                        let filters = group.iter().map(|question| question.filter).collect();
-                        outbox::try_filters(data, filters)
-                    })
-                    .collect()
-            },
-        )
-    }
-
-    fn events(&self, ids: &[EventId]) -> Result<HashMap<EventId, Row>, Trouble> {
-        let rows = transaction(
-            self.owner,
-            true,
-            c"webhook leader: reading events",
-            || outbox::events_by_id(ids),
-        )?;
-        Ok(rows.into_iter().map(|row| (row.event.id, row)).collect())
-    }
-
-    /// The filter of an endpoint was changed, or a life begins: what it held is decided about anew.
-    pub fn judge_again(&mut self, endpoint: EndpointId, tells: bool) {
-        self.filter_complaints.remove(&endpoint);
-        self.to_judge.retain(|judging| judging.endpoint != endpoint);
-        self.to_judge.push_back(Judging {
-            endpoint,
-            after: String::new(),
-            tells,
-        });
-    }
-
-    fn judge_later(&mut self, pair: Pair) {
-        // Without its last character an id is before itself.
-        let mut before = pair.event.to_string();
-        before.pop();
-        match self
-            .to_judge
-            .iter_mut()
-            .find(|judging| judging.endpoint == pair.endpoint)
-        {
-            Some(judging) => {
-                if before < judging.after {
-                    judging.after = before;
-                }
-            }
-            None => self.to_judge.push_back(Judging {
-                endpoint: pair.endpoint,
-                after: before,
-                tells: true,
-            }),
-        }
-    }
-
-    /// Decides about some held pairs of one endpoint, one endpoint after the other.
-    pub fn judge_held(&mut self) -> Result<(), Trouble> {
-        let Some(judging) = self.to_judge.front() else {
-            return Ok(());
-        };
-        let (id, after, tells) = (judging.endpoint, judging.after.clone(), judging.tells);
-        let open = self
-            .configuration
-            .endpoint(id)
-            .is_some_and(|endpoint| endpoint.standing != Standing::Closed);
-        if !open {
-            self.to_judge.pop_front();
-            return Ok(());
-        }
-        if !self.outcomes.changes.is_empty() {
-            self.write()?;
-        }
-        let held = transaction(
-            self.owner,
-            false,
-            c"webhook leader: reading what filters hold",
-            || outbox::held_by_filter(id, &after, ROWS),
-        )?;
-        let ids: Vec<EventId> = held.iter().map(|held| held.pair.event).collect();
-        let events = if ids.is_empty() {
-            HashMap::new()
-        } else {
-            self.events(&ids)?
-        };
-        let filter = self
-            .configuration
-            .endpoint(id)
-            .and_then(|endpoint| endpoint.filter_at(None));
-        // What has no payload any more finds out when it is claimed.
-        let candidates = held
-            .iter()
-            .filter_map(|held| {
-                let row = events.get(&held.pair.event).filter(|row| !row.expunged)?;
-                Some(Candidate {
-                    event: &row.event,
-                    endpoint: id,
-                    filter: filter?,
+        transaction(self.owner, true, c"webhook leader: asking filters", || {
+            groups
+                .iter()
+                .map(|group| {
+                    let data = group.first().map_or("", |question| &question.event.data);
+                    let filters = group.iter().map(|question| question.filter).collect();
+                    outbox::try_filters(data, filters)
                 })
-            })
-            .collect();
-        let verdicts = self.weigh(candidates, MOST_COST, true)?;
-        let later = held
-            .iter()
-            .position(|held| matches!(verdicts.0.get(&held.pair), Some(Verdict::Later)))
-            .unwrap_or(held.len());
-        let decided = held.get(..later).unwrap_or_default();
-        let free: Vec<EventId> = decided
-            .iter()
-            .filter(|held| !verdicts.0.contains_key(&held.pair))
-            .map(|held| held.pair.event)
-            .collect();
-        let at = self.stamp(self.clock.now());
-        let released = transaction(
-            self.owner,
-            false,
-            c"webhook leader: releasing what a filter held",
-            || outbox::free_filter(id, &free, at),
-        )?;
-        self.note_released(&released);
-        for held in decided {
-            let subject: Option<Arc<str>> = held.subject.as_deref().map(Arc::from);
-            match verdicts.0.get(&held.pair) {
-                // It may be its turn.
-                None => {
-                    if let Some(subject) = subject {
-                        self.turns.add((id, subject));
-                    }
-                }
-                Some(Verdict::Undecided(why)) if tells => self.complain_of_filter(held.pair, why),
-                Some(Verdict::Differs) => self.record(Change {
-                    pair: held.pair,
-                    batch: 0,
-                    revision: 0,
-                    class: held.class,
-                    series_start: held.series_start,
-                    state: "cancelled",
-                    reason: Some(UNMATCHED.to_owned()),
-                    attempt_count: held.attempt_count,
-                    attempt: None,
-                    category: None,
-                    next_attempt_at: None,
-                    hold: 0,
-                    series_at: None,
-                    deaths: 0,
-                    subject,
-                    due: Some(held.at),
-                    on_wire: false,
-                }),
-                Some(_) => {}
-            }
-        }
-        if let Some(mut judging) = self.to_judge.pop_front()
-            && let Some(last) = decided.last()
-        {
-            judging.after = last.pair.event.to_string();
-            self.to_judge.push_back(judging);
-        }
-        Ok(())
+                .collect()
+        })
     }
 
-    /// One alert for an endpoint in a while: a filter that fails for one event mostly fails for many.
-    fn complain_of_filter(&mut self, pair: Pair, why: &str) {
-        let now = Instant::now();
-        let spoke = self
-            .filter_complaints
-            .insert(pair.endpoint, now)
-            .filter(|at| now.duration_since(*at) < SILENCE);
-        match spoke {
-            Some(at) => {
-                self.filter_complaints.insert(pair.endpoint, at);
-            }
-            None => self.tell_undecided(pair, why),
-        }
+    pub fn events(&self, ids: &[EventId]) -> Result<HashMap<EventId, Row>, Trouble> {
+        let rows = transaction(self.owner, true, c"webhook leader: reading events", || {
+            outbox::events_by_id(ids)
+        })?;
+        Ok(rows.into_iter().map(|row| (row.event.id, row)).collect())
     }
 }
 

@@ -16,6 +16,7 @@ mod control;
 mod dispatch;
 mod fan_out;
 pub(super) mod filtering;
+mod judging;
 mod keys;
 mod memory;
 mod newcomer;
@@ -51,11 +52,11 @@ use self::control::Turns;
 use self::memory::Memory;
 use self::pair::{Flight, Settled, Waiting};
 use self::proving::Proving;
+pub(super) use self::reload::user_agent;
 use self::reload::{caps, client};
 use self::standing::Closing;
 use self::transaction::{Trouble, terminating, transaction};
 use self::window::Window;
-pub(super) use self::reload::user_agent;
 use super::outbox::{self, EndpointRow, Outcomes, Place, SealKeys, Walk};
 use super::settings::Settings;
 use super::wake::{Activity, Slot};
@@ -197,7 +198,7 @@ struct Leader {
     /// Endpoints that keep no order any more, with the last event that was freed.
     to_free: Vec<(EndpointId, String)>,
     /// Endpoints with pairs that a filter holds and that are to be decided about.
-    to_judge: VecDeque<filtering::Judging>,
+    to_judge: VecDeque<judging::Judging>,
     /// When each endpoint's filter was complained about last.
     filter_complaints: HashMap<EndpointId, Instant>,
     /// Closed endpoints whose queue is still to be cancelled.

@@ -172,7 +172,9 @@ fn read_endpoints(prev: Option<&Snapshot>, partner: Option<&str>) -> Vec<Endpoin
     for endpoint in &mut endpoints {
         endpoint.keys = keys.remove(&endpoint.id.0).unwrap_or_default();
     }
-    let filtered = endpoints.iter().filter(|endpoint| endpoint.filter_version > 0);
+    let filtered = endpoints
+        .iter()
+        .filter(|endpoint| endpoint.filter_version > 0);
     let mut filters = filter_versions(filtered.map(|endpoint| endpoint.id.0).collect());
     for endpoint in &mut endpoints {
         endpoint.filters = filters.remove(&endpoint.id.0).unwrap_or_default();
