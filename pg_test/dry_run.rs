@@ -96,7 +96,8 @@ fn a_dry_run_shows_the_request_that_is_sent() {
             let of_body = name == "content-digest"
                 || name.starts_with("x-hub-signature")
                 || name == "x-github-delivery";
-            if !OWN.contains(&name.as_str()) && !(of_body && format != "cloudevents-binary") {
+            let new = OWN.contains(&name.as_str()) || (of_body && format != "cloudevents-binary");
+            if !new {
                 assert_eq!(shown, sent, "{partner}: {name}");
             }
         }

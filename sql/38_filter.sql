@@ -99,7 +99,7 @@ create function webhook._try_filters(
   matched boolean, -- null = it could not be decided
   why text         -- why it could not; holds nothing of the payload
 )
-language plpgsql immutable parallel unsafe
+language plpgsql immutable parallel unsafe rows 1
 set search_path = pg_catalog, webhook, pg_temp
 as $$
 declare

@@ -4,30 +4,31 @@
 create view webhook._seen_match as
 select e.event_id,
        p.endpoint_id,
-       e.partner_id as event_partner,
-       p.partner_id as endpoint_partner,
-       e.type,
-       e.subject_type,
-       e.subject_id,
-       e.test as event_test,
-       p.test as endpoint_test,
-       e.origin as event_origin,
-       p.origin as endpoint_origin,
-       p.event_types,
-       p.subject_types,
-       p.filter,
-       e.body is null as expunged,
-       e.xid = p.created_xid or not pg_visible_in_snapshot(e.xid, p.created_snapshot) as in_time,
-       p.created_at,
-       coalesce(s.state, p.state) as state,
-       case when s.state is null then p.state_reason else s.reason end as state_reason,
-       case when s.state is null then p.state_changed_at else s.changed_at end as state_changed_at,
-       d.state as delivery_state,
-       d.reason as delivery_reason,
-       d.attempt_count,
-       w.hold,
-       t.matched,
-       t.why
+       jsonb_build_object(
+         'event_partner', e.partner_id,
+         'endpoint_partner', p.partner_id,
+         'type', e.type,
+         'subject_type', e.subject_type,
+         'subject_id', e.subject_id,
+         'event_test', e.test,
+         'endpoint_test', p.test,
+         'event_origin', e.origin,
+         'endpoint_origin', p.origin,
+         'event_types', p.event_types,
+         'subject_types', p.subject_types,
+         'filter', p.filter,
+         'expunged', e.body is null,
+         'in_time', e.xid = p.created_xid or not pg_visible_in_snapshot(e.xid, p.created_snapshot),
+         'created_at', p.created_at,
+         'state', coalesce(s.state, p.state),
+         'state_reason', case when s.state is null then p.state_reason else s.reason end,
+         'state_changed_at', case when s.state is null then p.state_changed_at else s.changed_at end,
+         'delivery_state', d.state,
+         'delivery_reason', d.reason,
+         'attempt_count', d.attempt_count,
+         'hold', w.hold,
+         'matched', t.matched,
+         'why', t.why) as facts
   from webhook._event e
  cross join webhook._endpoint p
   left join webhook._endpoint_state s on s.endpoint_id = p.endpoint_id and s.generation = p.generation
@@ -37,30 +38,7 @@ select e.event_id,
 comment on view webhook._seen_match is 'An event and an endpoint as the reader may see them, with what decides whether one goes to the other. To be asked for one pair.';
 comment on column webhook._seen_match.event_id is 'The event.';
 comment on column webhook._seen_match.endpoint_id is 'The endpoint.';
-comment on column webhook._seen_match.event_partner is 'Tenant of the event.';
-comment on column webhook._seen_match.endpoint_partner is 'Tenant of the endpoint.';
-comment on column webhook._seen_match.type is 'Event type.';
-comment on column webhook._seen_match.subject_type is 'Kind of the object that changed.';
-comment on column webhook._seen_match.subject_id is 'Identity of the object that changed.';
-comment on column webhook._seen_match.event_test is 'Test event.';
-comment on column webhook._seen_match.endpoint_test is 'Test endpoint.';
-comment on column webhook._seen_match.event_origin is 'Which database emitted the event.';
-comment on column webhook._seen_match.endpoint_origin is 'Which database made the endpoint.';
-comment on column webhook._seen_match.event_types is 'Event types and wildcards of the endpoint.';
-comment on column webhook._seen_match.subject_types is 'Subject types of the endpoint; null = all.';
-comment on column webhook._seen_match.filter is 'Its filter; null = none.';
-comment on column webhook._seen_match.expunged is 'Whether the payload is gone.';
-comment on column webhook._seen_match.in_time is 'Whether the event is not older than the endpoint.';
-comment on column webhook._seen_match.created_at is 'When the endpoint was made.';
-comment on column webhook._seen_match.state is 'State of the endpoint that is in force.';
-comment on column webhook._seen_match.state_reason is 'Why.';
-comment on column webhook._seen_match.state_changed_at is 'Since when.';
-comment on column webhook._seen_match.delivery_state is 'State of the delivery; null = there is none.';
-comment on column webhook._seen_match.delivery_reason is 'Why the delivery is in it.';
-comment on column webhook._seen_match.attempt_count is 'Attempts so far.';
-comment on column webhook._seen_match.hold is 'What holds it, as in _due.';
-comment on column webhook._seen_match.matched is 'What the filter says about the payload; null = it cannot say, or there is no filter.';
-comment on column webhook._seen_match.why is 'Why it cannot say.';
+comment on column webhook._seen_match.facts is 'All that explain looks at: of both of them, of the delivery, and what the filter says. No payload.';
 
 create function webhook.explain(
   event_id text,     -- the event
@@ -75,7 +53,7 @@ set search_path = pg_catalog, webhook, pg_temp
 set jit = off
 as $$
 declare
-  pair webhook._seen_match;
+  pair record;
   about_webhooks boolean;
   about_it boolean;
   published timestamptz;
@@ -84,9 +62,14 @@ declare
 begin
   perform webhook._check_argument('event_id', event_id is null);
   perform webhook._check_argument('endpoint_id', endpoint_id is null);
-  select m.*
+  select f.*
     into pair
     from webhook._seen_match m
+   cross join lateral jsonb_to_record(m.facts) as f (
+         event_partner text, endpoint_partner text, type text, subject_type text, subject_id text, event_test boolean,
+         endpoint_test boolean, event_origin bigint, endpoint_origin bigint, event_types text[], subject_types text[], filter text,
+         expunged boolean, in_time boolean, created_at timestamptz, state text, state_reason text, state_changed_at timestamptz,
+         delivery_state text, delivery_reason text, attempt_count integer, hold integer, matched boolean, why text)
    where m.event_id = explain.event_id
      and m.endpoint_id = explain.endpoint_id;
   if not found then
@@ -100,7 +83,7 @@ begin
       end;
   end if;
   about_webhooks := pair.type like 'webhook.%';
-  about_it := pair.subject_id is not distinct from pair.endpoint_id::text;
+  about_it := pair.subject_id is not distinct from explain.endpoint_id::text;
   emitted := webhook._event_time(event_id);
 
   for step, passed, detail in
