@@ -246,7 +246,14 @@ fn foreign_ids_and_absent_ids_get_the_same_answer_and_the_same_plan() {
     );
     assert_eq!(
         functions,
-        ["list_deliveries", "list_events", "read_excerpt"]
+        [
+            "explain",
+            "list_deliveries",
+            "list_events",
+            "read_excerpt",
+            // Looks at its arguments only.
+            "test_filter"
+        ]
     );
     for (call, column) in [
         ("list_events(partner_id => '?')", "partner_id"),
@@ -263,6 +270,11 @@ fn foreign_ids_and_absent_ids_get_the_same_answer_and_the_same_plan() {
             "delivery_id",
         ),
         ("read_excerpt('?', 1)", "delivery_id"),
+        ("explain('?', 1)", "event_id"),
+        (
+            "explain((select min(event_id) from webhook.events), '?')",
+            "endpoint_id",
+        ),
         ("_publication('rival', '?')", "event_id"),
         ("_publication('acme', '?')", "event_id"),
     ] {

@@ -69,6 +69,8 @@ as $$
            'max_in_flight', endpoint.max_in_flight,
            'policy', endpoint.policy,
            'ordered', endpoint.ordered,
+           'subject_types', endpoint.subject_types,
+           'filter', endpoint.filter,
            'pending_url', endpoint.pending_url,
            'verified_by', endpoint.verified_by,
            'expires_at', webhook._rfc3339(endpoint.expires_at),

@@ -13,6 +13,8 @@ create function webhook.create_endpoint(
   policy text default null,               -- how deliveries are retried and limited; null = the policy "default"
   ordered boolean default false,          -- true: an event waits until the one before it of the same subject is settled
   expires_at timestamptz default null,    -- when it expires unless it is renewed; null = never
+  subject_types text[] default null,      -- exact subject types whose events are sent here; null = all
+  filter text default null,               -- condition on the payload: a jsonpath predicate; null = none
   format text default 'native',           -- form of the body: native, cloudevents-structured or cloudevents-binary
   signature text default 'v1',            -- how requests are signed: a signature profile
   headers jsonb default '{}',             -- headers that are added to every request: an object of texts
@@ -46,6 +48,8 @@ begin
   policy := webhook._check_policy_exists(policy);
   perform webhook._check_method(verify);
   expires_at := webhook._check_expiry('expires_at', expires_at);
+  subject_types := webhook._check_subject_types(subject_types);
+  filter := webhook._check_filter(filter);
   perform webhook._check_format(format);
   perform webhook._check_signature(signature);
   headers := nullif(webhook._check_headers(headers), '{}');
@@ -69,14 +73,17 @@ begin
   endpoint_id := webhook._new_id();
   insert into webhook._endpoint as e
     (endpoint_id, partner_id, url, event_types, test, state, verify, description, max_in_flight, policy, ordered, origin,
+     subject_types, filter, filter_version,
      expires_at, proof_asked_at, verified_at, verified_by, signature, headers, headers_changed_at)
   values
     (endpoint_id, partner_id, canonical_url, patterns, test, case verify when 'none' then 'active' else 'unverified' end, verify,
      description, max_in_flight, policy, ordered, webhook._origin(),
+     subject_types, filter, case when subject_types is null and filter is null then 0 else 1 end,
      expires_at, case when verify <> 'none' then clock_timestamp() end, case verify when 'none' then clock_timestamp() end,
      case verify when 'none' then 'none' end, signature, headers, case when headers is not null then clock_timestamp() end)
   returning e.*
     into endpoint;
+  perform webhook._keep_filter(endpoint);
   if verify = 'none' then
     perform webhook._spare_proof(endpoint);
   end if;
@@ -89,7 +96,7 @@ begin
   perform webhook._wake();
 end
 $$;
-comment on function webhook.create_endpoint(text, text, text[], boolean, text, text, integer, text, boolean, timestamptz, text, text, jsonb) is
+comment on function webhook.create_endpoint(text, text, text[], boolean, text, text, integer, text, boolean, timestamptz, text[], text, text, text, jsonb) is
   'Makes an endpoint and returns its id and its secret, which is never shown again. Its URL is challenged at once; until the proof it is unverified and its events wait. It gets the events of this transaction and every later one.';
 
 create function webhook.update_endpoint(
@@ -101,6 +108,8 @@ create function webhook.update_endpoint(
   policy text default null,           -- new policy, '' = the policy "default"; null = unchanged
   ordered boolean default null,       -- whether the order of each subject is kept; null = unchanged
   verify text default null,           -- how control of the URL is to be proven from now on; null = unchanged
+  subject_types text[] default null,  -- new subject types, {} = all; null = unchanged
+  filter text default null,           -- new condition on the payload, '' = none; null = unchanged
   format text default null,           -- new form of the body, for deliveries not attempted yet; null = unchanged
   signature text default null,        -- new signature profile for the same kind of key; null = unchanged
   headers jsonb default null          -- new headers, {} = none; null = unchanged
@@ -137,12 +146,13 @@ begin
     endpoint.policy := webhook._check_policy_exists(nullif(policy, ''));
   end if;
   endpoint.ordered := coalesce(ordered, endpoint.ordered);
+  endpoint := webhook._change_filter(endpoint, subject_types, filter);
   endpoint := webhook._reshape(endpoint, format, signature, headers);
   perform webhook._save_endpoint(endpoint, 'update_endpoint', void => endpoint.state <> before);
 end
 $$;
-comment on function webhook.update_endpoint(bigint, text, text[], text, integer, text, boolean, text, text, text, jsonb) is
-  'Changes an endpoint; what is left out stays. A new URL is challenged, and the old one stays in force until it is proven. The state stays, too: a disabled endpoint needs enable_endpoint. max_in_flight 0 and an empty policy return to the default, an empty description removes it. A delivery keeps the format of its first attempt; signature and headers are those of today in retries, too.';
+comment on function webhook.update_endpoint(bigint, text, text[], text, integer, text, boolean, text, text[], text, text, text, jsonb) is
+  'Changes an endpoint; what is left out stays. A new URL is challenged, and the old one stays in force until it is proven. The state stays, too: a disabled endpoint needs enable_endpoint. max_in_flight 0 and an empty policy return to the default, an empty description removes it. A new filter decides about events from now on, and about deliveries that a filter holds. A delivery keeps the format of its first attempt; signature and headers are those of today in retries, too.';
 
 create function webhook.enable_endpoint(
   endpoint_id bigint,       -- the endpoint

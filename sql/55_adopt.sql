@@ -85,6 +85,12 @@ begin
    where f.endpoint_id = e.endpoint_id
      and e.origin = adopt.origin;
   get diagnostics taken = row_count;
+  -- What their filters were in the other database's past, none of its transactions can tell here.
+  update webhook._filter f
+     set created_xid = pg_current_xact_id()
+    from webhook._endpoint e
+   where e.endpoint_id = f.endpoint_id
+     and e.created_xid = pg_current_xact_id();
   -- Policies, pauses and priorities came with the copy as well. A leader that ran already while they were restored has
   -- not seen them: their transactions are those of the other database.
   update webhook._policy set changed_xid = pg_current_xact_id();

@@ -257,7 +257,10 @@ select e.endpoint_id,
        substring(e.pending_url from '^[a-z]+://([^/?#]*)') as pending_host,
        e.expires_at,
        e.signature,
-       e.header_names
+       e.header_names,
+       e.subject_types,
+       e.filter,
+       e.filter_version
   from webhook._endpoint e
   join webhook._seen_endpoint f on f.endpoint_id = e.endpoint_id
   left join webhook._endpoint_revision r on r.endpoint_id = e.endpoint_id and r.revision = e.revision;
@@ -287,6 +290,9 @@ comment on column webhook.endpoints.pending_host is 'Host of a new URL that is n
 comment on column webhook.endpoints.expires_at is 'When it expires unless it is renewed; null = never.';
 comment on column webhook.endpoints.signature is 'Signature profile.';
 comment on column webhook.endpoints.header_names is 'Names of the headers that the operator adds; null = none.';
+comment on column webhook.endpoints.subject_types is 'Subject types whose events are sent here; null = all, and events without a subject.';
+comment on column webhook.endpoints.filter is 'Condition on the payload, as PostgreSQL spells it; null = none.';
+comment on column webhook.endpoints.filter_version is 'How often subject types or filter were set.';
 
 create view webhook.requests as
 select r.request_id,

@@ -17,6 +17,7 @@ select pg_catalog.pg_extension_config_dump('webhook._reconciliation', '');
 select pg_catalog.pg_extension_config_dump('webhook._endpoint', '');
 select pg_catalog.pg_extension_config_dump('webhook._endpoint_state', '');
 select pg_catalog.pg_extension_config_dump('webhook._endpoint_revision', '');
+select pg_catalog.pg_extension_config_dump('webhook._filter', '');
 select pg_catalog.pg_extension_config_dump('webhook._verification', '');
 select pg_catalog.pg_extension_config_dump('webhook._secret', '');
 select pg_catalog.pg_extension_config_dump('webhook._event_type', '');

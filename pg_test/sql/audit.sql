@@ -18,6 +18,7 @@ select distinct p.proname::text as name
      'emit', 'emit_json', 'observe', -- events are their own evidence
      'verify', 'explain_signature', -- volatile, because they read the clock
      'receive', 'claim_inbox', 'finish_inbox', -- the inbox is their evidence
+     'dry_run',           -- writes nothing
      'status');           -- volatile, because it reads shared memory
 select name from pg_temp.verb order by 1;
 
@@ -69,6 +70,7 @@ select sum(pg_temp.act(statement)), count(*)
     ($$select webhook.delete_threshold('regress', 'one')$$),
     ($$select webhook.create_endpoint('regress.audit', 'https://127.0.0.1/token-3', verify => 'none')$$),
     (format($$select webhook.update_endpoint(%s, url => 'https://127.0.0.2/token-4', policy => 'regress')$$, :hook)),
+    ($$select webhook.preview_filter('regress.audit', filter => '$.n > 1', since => '2026-01-01 00:00+00')$$),
     (format($$select webhook.update_endpoint(%s)$$, :hook)),
     (format($$select webhook.pause('endpoint', '%s', 'wait')$$, :hook)),
     (format($$select webhook.resume('endpoint', '%s')$$, :hook)),

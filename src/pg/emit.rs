@@ -152,6 +152,12 @@ pub fn record(mut event: Event, key: Option<&str>, names: Names) -> EventId {
     id
 }
 
+/// Checks an event as emit does, but for the caller's right to it.
+pub fn accept(event: &mut Event) {
+    check(event, Names::Public);
+    validation::check(event);
+}
+
 /// Reads the seal key, so that this session has it from now on.
 pub fn prepare() {
     with_sealing(|_| ());

@@ -5,9 +5,11 @@
 
 mod access;
 mod catalogue;
+mod dry_run;
 mod emit;
 mod error;
 mod feed;
+mod filter;
 mod functions;
 mod inbox_keys;
 mod keys;

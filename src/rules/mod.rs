@@ -15,6 +15,7 @@ pub mod ed25519;
 pub mod envelope;
 pub mod erasure;
 pub mod fields;
+pub mod filter;
 pub mod forbidden;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]

@@ -19,7 +19,7 @@ mod lookup;
 mod pool;
 mod proxy;
 pub mod resolver;
-mod send;
+pub mod send;
 mod socket;
 mod threads;
 mod tls;

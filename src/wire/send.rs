@@ -62,7 +62,8 @@ pub(super) fn wall_clock() -> i64 {
     }
 }
 
-type Headers = Vec<(String, String)>;
+/// Names and values.
+pub type Headers = Vec<(String, String)>;
 
 /// The headers of an attempt, and the keys that signed it.
 fn headers(job: &Job, target: &Target, now: i64) -> Result<(Headers, Vec<i64>), &'static str> {
@@ -92,6 +93,25 @@ fn headers(job: &Job, target: &Target, now: i64) -> Result<(Headers, Vec<i64>), 
     headers.extend(job.headers.iter().cloned());
     headers.extend(job.extra.iter().cloned());
     Ok((headers, signed.key_ids))
+}
+
+/// The headers of an attempt as a client with this user agent sends them, in the order of the wire.
+pub fn on_the_wire(
+    job: &Job,
+    target: &Target,
+    now: i64,
+    user_agent: &str,
+) -> Result<Headers, &'static str> {
+    let (own, _) = headers(job, target, now)?;
+    let (kind, others): (Headers, Headers) = own
+        .into_iter()
+        .partition(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+    let mut all = vec![("host".to_owned(), target.authority())];
+    all.extend(kind.into_iter().last());
+    all.push(("user-agent".to_owned(), user_agent.to_owned()));
+    all.push(("content-length".to_owned(), job.body.len().to_string()));
+    all.extend(others);
+    Ok(all)
 }
 
 /// Signs what is to be sent; an unsigned event is worth nothing to an honest receiver, and teaches it to skip the

@@ -263,7 +263,8 @@ impl Leader {
         if let Some(last) = found.rows.last() {
             adopting.reached.event.clone_from(&last.place.1);
         }
-        let plan = self.plan_adoption(adopting, &found);
+        let mut plan = self.plan_adoption(adopting, &found);
+        self.filter_adopted(&mut plan, &found)?;
         self.carry_out_adoption(adopting, plan, done)?;
         Ok(done)
     }

@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::pg::outbox::{EndpointRow, KeyRow, PauseRow, ProofRow};
+use super::filtering::filter_in;
+use crate::pg::outbox::{EndpointRow, FilterRow, KeyRow, PauseRow, ProofRow};
 use crate::pg::settings::Settings;
 use crate::rules::address::Boundary;
 use crate::rules::envelope::Event;
@@ -61,6 +62,8 @@ pub struct Endpoint {
     policy_name: Option<String>,
     pub policy: Arc<EndpointPolicy>,
     pub ordered: bool,
+    filter_version: i32,
+    filters: Vec<FilterRow>,
     created_xid: u64,
     created_snapshot: Snapshot,
     pub target: Result<Arc<Target>, Refusal>,
@@ -76,6 +79,11 @@ impl Endpoint {
             cap: self.cap.or(self.policy.max_in_flight),
             rate: self.policy.rate,
         }
+    }
+
+    /// The filter that decides about events of a window; without one, the filter in force.
+    pub fn filter_at(&self, cur: Option<&Snapshot>) -> Option<&FilterRow> {
+        filter_in(&self.filters, self.created_xid, cur)
     }
 
     /// Its callback URL.
@@ -102,6 +110,8 @@ pub struct Applied {
     pub renewed: Vec<EndpointId>,
     /// Their event types changed.
     pub narrowed: Vec<EndpointId>,
+    /// Their filter changed.
+    pub refiltered: Vec<EndpointId>,
     /// They keep no order any more.
     pub unordered: Vec<EndpointId>,
     /// One of their keys cannot be had, and why.
@@ -163,6 +173,14 @@ impl Configuration {
     /// Priority class of an event type.
     pub fn class(&self, kind: &str) -> i16 {
         self.classes.get(kind).copied().unwrap_or(DEFAULT_CLASS)
+    }
+
+    /// Whether an endpoint of the partner has, or had, a filter.
+    pub fn filters(&self, partner: &str) -> bool {
+        self.by_partner.get(partner).is_some_and(|ids| {
+            let mut endpoints = ids.iter().filter_map(|id| self.endpoints.get(id));
+            endpoints.any(|endpoint| !endpoint.filters.is_empty())
+        })
     }
 
     /// Whether events of a type are held.
@@ -292,6 +310,9 @@ impl Configuration {
                     if known.event_types != row.event_types {
                         applied.narrowed.push(row.id);
                     }
+                    if known.filter_version != row.filter_version {
+                        applied.refiltered.push(row.id);
+                    }
                     if known.ordered && !row.ordered {
                         applied.unordered.push(row.id);
                     }
@@ -329,6 +350,8 @@ impl Configuration {
                     policy_name: row.policy,
                     policy,
                     ordered: row.ordered,
+                    filter_version: row.filter_version,
+                    filters: row.filters,
                     created_xid: row.created_xid,
                     created_snapshot: row.created_snapshot,
                     keys,

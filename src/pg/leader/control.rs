@@ -223,7 +223,8 @@ impl Leader {
         }
         self.narrow_queues()?;
         self.release_types()?;
-        self.free_orders()
+        self.free_orders()?;
+        self.judge_held()
     }
 
     /// Whether something of that is left to do.
@@ -233,6 +234,7 @@ impl Leader {
             || !self.to_narrow.is_empty()
             || !self.to_release.is_empty()
             || !self.to_free.is_empty()
+            || !self.to_judge.is_empty()
     }
 
     fn narrow_queues(&mut self) -> Result<(), Trouble> {

@@ -8,6 +8,7 @@ use super::pair::{Flight, Waiting};
 use super::{Due, Leader, Queue};
 use crate::pg::emit::now_micros;
 use crate::pg::outbox::{Change, NextDue, hold};
+use crate::rules::delivery::Category;
 use crate::rules::ids::EndpointId;
 use crate::wire::job::Job;
 
@@ -206,6 +207,7 @@ impl Leader {
         self.record(Change {
             next_attempt_at: Some(at),
             hold: bits,
+            category: (bits & hold::FILTER != 0).then_some(Category::Filter),
             ..waiting.change(waiting.waiting_state())
         });
         self.settle(waiting.batch);

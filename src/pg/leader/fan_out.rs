@@ -7,6 +7,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::configuration::Standing;
+use super::filtering::Verdicts;
 use super::memory::Lane;
 use super::pair::{Message, Waiting};
 use super::transaction::{Trouble, transaction};
@@ -28,6 +29,9 @@ impl Leader {
         };
         let to = last.place.clone();
         let (sound, fenced) = self.sort_out(rows);
+        // Before anything is written: what fails here is read again.
+        let cur = self.window_of(stream).cur.clone();
+        let filtered = self.filter_batch(&sound, cur.as_ref(), false)?;
         // What is set aside is never ahead of everybody's place in the ledger: a new endpoint is given what was
         // read up to there.
         let place = stream
@@ -111,7 +115,7 @@ impl Leader {
             HashSet::new()
         };
         for row in sound {
-            self.fan_out(row, batch, lane, &there);
+            self.fan_out(row, batch, lane, &there, &filtered);
         }
         self.settle(batch);
         Ok(())
@@ -182,7 +186,14 @@ impl Leader {
 
     /// Makes the pairs of an event: they wait in memory, or in the due table where they cannot be
     /// sent within the first pass.
-    fn fan_out(&mut self, row: &Row, batch: i64, lane: Lane, there: &HashSet<Pair>) {
+    fn fan_out(
+        &mut self,
+        row: &Row,
+        batch: i64,
+        lane: Lane,
+        there: &HashSet<Pair>,
+        filtered: &Verdicts,
+    ) {
         if row.withheld() {
             return;
         }
@@ -196,26 +207,38 @@ impl Leader {
             let Some(format) = self.configuration.endpoint(id).map(|known| known.format) else {
                 continue;
             };
-            let message = messages
-                .entry(format)
-                .or_insert_with(|| Message::new(&row.event, class, format));
             let pair = Pair {
                 event: row.event.id,
                 endpoint: id,
             };
-            if !there.contains(&pair) {
-                self.add_first_pass(pair, Arc::clone(message), batch, lane);
+            if there.contains(&pair) {
+                continue;
             }
+            let Some(held) = self.filtered(filtered, pair) else {
+                continue;
+            };
+            let message = messages
+                .entry(format)
+                .or_insert_with(|| Message::new(&row.event, class, format));
+            self.add_first_pass(pair, Arc::clone(message), batch, lane, held);
         }
     }
 
     /// One pair of a window: waits its turn, or is parked at once.
-    fn add_first_pass(&mut self, pair: Pair, message: Arc<Message>, batch: i64, lane: Lane) {
+    fn add_first_pass(
+        &mut self,
+        pair: Pair,
+        message: Arc<Message>,
+        batch: i64,
+        lane: Lane,
+        held: i32,
+    ) {
         let Some(endpoint) = self.configuration.endpoint(pair.endpoint) else {
             return;
         };
         let (revision, standing) = (endpoint.revision, endpoint.standing);
         let (bits, subject) = self.holds(pair.endpoint, &message.kind, message.subject.as_ref());
+        let bits = bits | held;
         let waiting = Waiting {
             pair,
             message,

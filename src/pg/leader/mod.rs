@@ -11,17 +11,19 @@ mod aside;
 mod challenging;
 mod claiming;
 mod condition;
-mod configuration;
+pub(super) mod configuration;
 mod control;
 mod dispatch;
 mod erasing;
 mod fan_out;
+pub(super) mod filtering;
+mod judging;
 mod keeping;
 mod keys;
 mod memory;
 mod mending;
 mod newcomer;
-mod pair;
+pub(super) mod pair;
 mod proving;
 mod ranging;
 mod recording;
@@ -38,7 +40,7 @@ mod verbs;
 mod window;
 mod writing;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -55,6 +57,7 @@ use self::memory::Memory;
 use self::pair::{Flight, Settled, Waiting};
 use self::proving::Proving;
 use self::ranging::Replays;
+pub(super) use self::reload::user_agent;
 use self::reload::{caps, client};
 use self::standing::Closing;
 use self::transaction::{Trouble, terminating, transaction};
@@ -199,6 +202,10 @@ struct Leader {
     to_release: Vec<(String, Place)>,
     /// Endpoints that keep no order any more, with the last event that was freed.
     to_free: Vec<(EndpointId, String)>,
+    /// Endpoints with pairs that a filter holds and that are to be decided about.
+    to_judge: VecDeque<judging::Judging>,
+    /// When each endpoint's filter was complained about last.
+    filter_complaints: HashMap<EndpointId, Instant>,
     /// Closed endpoints whose queue is still to be cancelled.
     to_cancel: Vec<Closing>,
     /// Their changes, which take effect when that is done.
@@ -289,6 +296,8 @@ impl Leader {
             to_narrow: Vec::new(),
             to_release: Vec::new(),
             to_free: Vec::new(),
+            to_judge: VecDeque::new(),
+            filter_complaints: HashMap::new(),
             to_cancel: Vec::new(),
             deferred: Vec::new(),
             outcomes: Outcomes::default(),

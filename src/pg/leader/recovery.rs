@@ -15,7 +15,7 @@ use super::telling::raise;
 use super::transaction::{Trouble, transaction};
 use super::window::Window;
 use crate::pg::emit::now_micros;
-use crate::pg::outbox::{self, Amount, Attempted, Change, Outcomes, Place, Position, hold};
+use crate::pg::outbox::{self, Amount, Attempted, Change, Outcomes, Place, Position, Row, hold};
 use crate::pg::wal;
 use crate::rules::delivery::{Category, State};
 use crate::rules::ids::Pair;
@@ -129,6 +129,9 @@ impl Leader {
             .into_iter()
             .map(|kind| (kind, Place::default()))
             .collect();
+        for id in &endpoints {
+            self.judge_again(*id, false);
+        }
         self.to_free = endpoints
             .into_iter()
             .map(|id| (id, String::new()))
@@ -210,17 +213,23 @@ impl Leader {
             after = to;
             let mut pairs = Vec::new();
             let mut subjects = HashMap::new();
-            let sound = rows
+            let sound: Vec<&Row> = rows
                 .iter()
                 .filter_map(|seen| seen.row.as_ref())
-                .filter(|row| !row.withheld() && self.sealed(row));
+                .filter(|row| !row.withheld() && self.sealed(row))
+                .collect();
+            let filtered = self.filter_batch(&sound, Some(cur), true)?;
             for row in sound {
                 let class = self.configuration.class(&row.event.kind);
                 let subject = subject_of(&row.event);
                 for endpoint in self.configuration.matches_any(&row.event, row.xid) {
                     let event = row.event.id;
                     let pair = Pair { event, endpoint };
-                    let held = self.holds(endpoint, &row.event.kind, subject.as_ref());
+                    let Some(bits) = self.filtered(&filtered, pair) else {
+                        continue;
+                    };
+                    let mut held = self.holds(endpoint, &row.event.kind, subject.as_ref());
+                    held.0 |= bits;
                     if held.0 != 0 {
                         subjects.insert(pair, held);
                     }
@@ -276,7 +285,7 @@ impl Leader {
                     };
                 }
                 match held.get(pair) {
-                    Some((bits, _)) if bits & hold::ORDER == 0 => Change {
+                    Some((bits, _)) if bits & (hold::ORDER | hold::FILTER) == 0 => Change {
                         hold: *bits,
                         ..lost
                     },
@@ -288,6 +297,7 @@ impl Leader {
                         series_at: None,
                         deaths: 0,
                         hold: *bits,
+                        category: (bits & hold::FILTER != 0).then_some(Category::Filter),
                         subject: subject.clone(),
                         ..lost
                     },

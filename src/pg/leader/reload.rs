@@ -124,9 +124,14 @@ pub fn client(settings: &Settings, files: &Files) -> Result<Client, String> {
         connect_timeout: settings.connect_timeout,
         request_timeout: settings.request_timeout,
         max_excerpt: settings.max_response_excerpt,
-        user_agent: format!("webhook_outbox/{}", crate::pg::VERSION),
+        user_agent: user_agent(),
         ca_pem: files.ca_pem.clone(),
         max_idle_per_host: settings.max_in_flight_per_endpoint,
         max_idle: settings.max_in_flight,
     })
+}
+
+/// What requests say they come from.
+pub fn user_agent() -> String {
+    format!("webhook_outbox/{}", crate::pg::VERSION)
 }

@@ -155,6 +155,9 @@ impl Leader {
         for id in applied.narrowed {
             self.narrow(id);
         }
+        for id in applied.refiltered {
+            self.judge_again(id, true);
+        }
         for id in applied.unordered {
             self.to_free.retain(|(other, _)| *other != id);
             self.to_free.push((id, String::new()));

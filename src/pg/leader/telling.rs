@@ -110,6 +110,13 @@ impl Leader {
         );
     }
 
+    pub fn tell_undecided(&mut self, pair: Pair, why: &str) {
+        let detail = format!(
+            "{why}; this delivery, and others of the endpoint like it, are held until the filter is changed or somebody retries or skips them"
+        );
+        self.tell_pair(pair, "delivery.filter", "warning", &detail);
+    }
+
     pub fn tell_unrecorded(&mut self, pair: Pair, detail: &str) {
         self.tell_pair(pair, "delivery.unrecorded", "critical", detail);
     }

@@ -229,6 +229,7 @@ impl Leader {
             // Before anything of the new window is written: should this life end here, the next one
             // finds the same endpoints new and does it again.
             let mut belated = self.belated(&read.endpoints, &read.missed, &read.types);
+            self.filter_belated(&mut belated, &read.endpoints)?;
             // After a restart in the middle of a window some of them may be on their way already.
             if !belated.is_empty() && !self.outcomes.changes.is_empty() {
                 self.write()?;

@@ -16,6 +16,8 @@ pub mod hold {
     pub const ORDER: i32 = 2;
     /// The leader ended too often while the pair was in doubt.
     pub const QUARANTINE: i32 = 4;
+    /// The endpoint's filter could not be asked, or could not say.
+    pub const FILTER: i32 = 8;
     /// The event is of an origin that is not adopted.
     pub const ORIGIN: i32 = 32;
 }

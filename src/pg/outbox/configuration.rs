@@ -2,6 +2,7 @@
 
 use pgrx::prelude::*;
 
+use super::filtering::{FilterRow, filter_versions};
 use super::keys::{KeyRow, signing_keys};
 use super::proving::ProofRow;
 use super::statement::{select, statement};
@@ -34,6 +35,10 @@ pub struct EndpointRow {
     pub policy: Option<String>,
     /// Whether it keeps the order of each subject.
     pub ordered: bool,
+    /// Number of the filter in force; 0 = it never had one.
+    pub filter_version: i32,
+    /// Its filters, the one in force last; none = it never had one.
+    pub filters: Vec<FilterRow>,
     pub origin: i64,
     pub created_xid: u64,
     pub created_snapshot: Snapshot,
@@ -49,7 +54,7 @@ macro_rules! endpoint_columns {
                 coalesce(s.state, p.state), coalesce(s.reason, p.state_reason), p.generation, p.revision,
                 p.max_in_flight, p.origin, p.created_xid::text, p.created_snapshot::text, p.policy, p.ordered,
                 p.verify, p.pending_url, p.proof_generation, p.proof_asked_at, p.expires_at, p.renewed_at,
-                r.format, p.signature, p.headers::text
+                r.format, p.signature, p.headers::text, p.filter_version
            from webhook._endpoint as p
            left join webhook._endpoint_revision as r
              on r.endpoint_id = p.endpoint_id and r.revision = p.revision
@@ -70,6 +75,12 @@ statement!(
 );
 
 statement!(
+    PARTNER_ENDPOINTS,
+    [&str],
+    concat!(endpoint_columns!(), " where p.partner_id = $1")
+);
+
+statement!(
     ALL_TYPES,
     [],
     "select t.name, t.priority from webhook._event_type as t"
@@ -85,6 +96,15 @@ statement!(
 
 /// Endpoints that changed since `prev`; all of them when there is no `prev`.
 pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
+    read_endpoints(prev, None)
+}
+
+/// The endpoints of a partner.
+pub fn endpoints_of_partner(partner: &str) -> Vec<EndpointRow> {
+    read_endpoints(None, Some(partner))
+}
+
+fn read_endpoints(prev: Option<&Snapshot>, partner: Option<&str>) -> Vec<EndpointRow> {
     let read = |rows: pgrx::spi::SpiTupleTable<'_>| {
         rows.filter_map(|row| {
             let text = |index: usize| row.get::<String>(index).ok().flatten();
@@ -118,6 +138,8 @@ pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
                 created_snapshot: text(13)?.parse().ok()?,
                 policy: text(14),
                 ordered: row.get::<bool>(15).ok().flatten()?,
+                filter_version: row.get::<i32>(25).ok().flatten()?,
+                filters: Vec::new(),
                 keys: Vec::new(),
                 proof: ProofRow {
                     method: text(16).unwrap_or_default(),
@@ -131,9 +153,10 @@ pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
         })
         .collect::<Vec<_>>()
     };
-    let mut endpoints = match prev {
-        None => select(&ALL_ENDPOINTS, &[], read),
-        Some(prev) => {
+    let mut endpoints = match (prev, partner) {
+        (None, None) => select(&ALL_ENDPOINTS, &[], read),
+        (None, Some(partner)) => select(&PARTNER_ENDPOINTS, &[partner.into()], read),
+        (Some(prev), _) => {
             let (xmax, running) = since(prev);
             select(
                 &CHANGED_ENDPOINTS,
@@ -148,6 +171,13 @@ pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
     let mut keys = signing_keys(endpoints.iter().map(|endpoint| endpoint.id.0).collect());
     for endpoint in &mut endpoints {
         endpoint.keys = keys.remove(&endpoint.id.0).unwrap_or_default();
+    }
+    let filtered = endpoints
+        .iter()
+        .filter(|endpoint| endpoint.filter_version > 0);
+    let mut filters = filter_versions(filtered.map(|endpoint| endpoint.id.0).collect());
+    for endpoint in &mut endpoints {
+        endpoint.filters = filters.remove(&endpoint.id.0).unwrap_or_default();
     }
     endpoints
 }

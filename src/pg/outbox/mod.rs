@@ -16,6 +16,7 @@ mod control;
 mod due;
 mod due_changes;
 mod emitting;
+mod filtering;
 mod inbox;
 mod keeping;
 mod keys;
@@ -54,7 +55,9 @@ pub use catalogue::{
 };
 pub use change::{Attempted, Change, Excerpt, Outcomes, hold};
 pub use conditions::{ConditionRow, conditions};
-pub use configuration::{EndpointRow, changed_endpoints, changed_event_types};
+pub use configuration::{
+    EndpointRow, changed_endpoints, changed_event_types, endpoints_of_partner,
+};
 pub use control::{
     PauseRow, Place, Queued, Walk, changed_pauses, changed_policies, held_endpoints, held_types,
     queued, release_type,
@@ -64,6 +67,9 @@ pub use due::{
     put_off,
 };
 pub use emitting::{Sealing, announce_seal_key, claim_key, differs, insert_event};
+pub use filtering::{
+    FILTER_VERSIONS, FilterRow, Said, free_filter, held_before, held_by_filter, try_filters,
+};
 pub use inbox::inbox_keys;
 pub use keeping::{
     clear_default, clear_partition, close_old, expire_keys, expire_payloads, expire_rows,

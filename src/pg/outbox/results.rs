@@ -204,8 +204,10 @@ fn insert_deliveries(changes: &[&Change]) {
             planned(changes).into(),
             attempted(changes, |attempt| attempt.latency_ms).into(),
             attempted(changes, |attempt| attempt.status).into(),
-            attempted(changes, |attempt| {
-                attempt.category.map(|c| c.as_str().to_owned())
+            column(changes, |change| {
+                let attempt = change.attempt.as_ref();
+                let category = attempt.map_or(change.category, |attempt| attempt.category);
+                category.map(|c| c.as_str().to_owned())
             })
             .into(),
             key_ids(changes).into(),
