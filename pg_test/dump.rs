@@ -128,7 +128,7 @@ fn fill(shop: &mut Outbox, receiver: &Receiver) -> Endpoint {
     // All that the leader would make in its own time, and one day more than it ever does.
     shop.run(&format!(
         "select webhook._add_partition(parent, day)
-           from unnest('{{_event,_feed,_delivery,_attempt,_excerpt}}'::text[]) as parent,
+           from unnest('{{_event,_event_version,_feed,_delivery,_attempt,_excerpt}}'::text[]) as parent,
                 (select (now() at time zone 'UTC')::date + n from generate_series(1, 31) as n
                  union all select {FILLED_DAY}) as d (day)"
     ));

@@ -257,7 +257,10 @@ select e.endpoint_id,
        substring(e.pending_url from '^[a-z]+://([^/?#]*)') as pending_host,
        e.expires_at,
        e.signature,
-       e.header_names
+       e.header_names,
+       r.data_shape,
+       r.fields,
+       r.schema_versions
   from webhook._endpoint e
   join webhook._seen_endpoint f on f.endpoint_id = e.endpoint_id
   left join webhook._endpoint_revision r on r.endpoint_id = e.endpoint_id and r.revision = e.revision;
@@ -287,6 +290,9 @@ comment on column webhook.endpoints.pending_host is 'Host of a new URL that is n
 comment on column webhook.endpoints.expires_at is 'When it expires unless it is renewed; null = never.';
 comment on column webhook.endpoints.signature is 'Signature profile.';
 comment on column webhook.endpoints.header_names is 'Names of the headers that the operator adds; null = none.';
+comment on column webhook.endpoints.data_shape is 'How much of the data is sent: full, fields, thin or delta.';
+comment on column webhook.endpoints.fields is 'Of fields: paths of the members that are kept.';
+comment on column webhook.endpoints.schema_versions is 'Schema version by event type; null = every event as it was emitted.';
 
 create view webhook.requests as
 select r.request_id,

@@ -42,6 +42,11 @@ select webhook._delivery_id(:'event', :hook) as dead \gset
 insert into webhook._seal_key (key_id, origin, key) values (1, 4711, '\x00');
 delete from webhook._audit;
 create role regress_webhook_granted;
+-- A function that can be a conversion.
+create schema regress_audit;
+create function regress_audit.same(jsonb) returns jsonb language sql immutable as 'select $1';
+grant usage, create on schema regress_audit to regress_webhook_granted;
+alter function regress_audit.same(jsonb) owner to regress_webhook_granted;
 set local application_name = 'the regress test';
 select sum(pg_temp.act(statement)), count(*)
   from (values
@@ -52,6 +57,9 @@ select sum(pg_temp.act(statement)), count(*)
     ($$select webhook.deprecate_event_type('regress.made', 'unused')$$),
     ($$select webhook.add_schema('regress.made', '1', 'true', '{"card": "confidential"}')$$),
     ($$select webhook.update_schema('regress.made', '1', mode => 'off')$$),
+    ($$select webhook.add_schema('regress.made', '2', 'true', '{}')$$),
+    ($$select webhook.create_conversion('regress.made', '1', '2', 'regress_audit.same(jsonb)', 'to two')$$),
+    ($$select webhook.delete_conversion('regress.made', '1', '2', 'over')$$),
     ($$select webhook.create_source('regress')$$),
     ($$select webhook.update_source('regress', enabled => false)$$),
     ($$select webhook.create_threshold('regress', 'one', 1, 'regress.made')$$),

@@ -5,6 +5,7 @@
 
 mod access;
 mod catalogue;
+mod conversion;
 mod emit;
 mod error;
 mod functions;

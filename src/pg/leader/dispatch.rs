@@ -183,6 +183,11 @@ impl Leader {
 
     /// A pair leaves memory for its row in the due table, where something holds it.
     pub fn hold(&mut self, waiting: Waiting, bits: i32) {
+        self.hold_because(waiting, bits, None);
+    }
+
+    /// The same, with a reason that is shown.
+    pub fn hold_because(&mut self, waiting: Waiting, bits: i32, reason: Option<String>) {
         let Some(waiting) = self.not_settled(waiting) else {
             return;
         };
@@ -191,6 +196,7 @@ impl Leader {
         self.record(Change {
             next_attempt_at: Some(at),
             hold: bits,
+            reason,
             ..waiting.change(waiting.waiting_state())
         });
         self.settle(waiting.batch);

@@ -10,12 +10,13 @@ use super::configuration::Standing;
 use super::memory::Lane;
 use super::pair::{Message, Waiting};
 use super::transaction::{Trouble, transaction};
+use super::versions::Made;
 use super::{Batch, Leader};
 use crate::pg::emit::now_micros;
-use crate::pg::outbox::{self, Change, Opening, Row, Seen};
+use crate::pg::outbox::{self, Change, Opening, Row, Seen, Versions, hold};
 use crate::rules::envelope;
 use crate::rules::ids::{EndpointId, Pair};
-use crate::rules::shape::Format;
+use crate::rules::revision::Wanted;
 
 /// How far the feed follows an event whose id lies ahead of this machine's clock.
 const MAX_AHEAD_MS: u64 = 5_000;
@@ -28,6 +29,7 @@ impl Leader {
         };
         let to = last.place.clone();
         let (sound, fenced) = self.sort_out(rows);
+        let versions = self.read_versions(&sound)?;
         // What is set aside is never ahead of everybody's place in the ledger: a new endpoint is given what was
         // read up to there.
         let place = stream
@@ -111,7 +113,7 @@ impl Leader {
             HashSet::new()
         };
         for row in sound {
-            self.fan_out(row, batch, lane, &there);
+            self.fan_out(row, batch, lane, &there, &versions);
         }
         self.settle(batch);
         Ok(())
@@ -181,7 +183,14 @@ impl Leader {
 
     /// Makes the pairs of an event: they wait in memory, or in the due table where they cannot be
     /// sent within the first pass.
-    fn fan_out(&mut self, row: &Row, batch: i64, lane: Lane, there: &HashSet<Pair>) {
+    fn fan_out(
+        &mut self,
+        row: &Row,
+        batch: i64,
+        lane: Lane,
+        there: &HashSet<Pair>,
+        versions: &Versions,
+    ) {
         if row.expunged {
             return;
         }
@@ -190,31 +199,54 @@ impl Leader {
             return;
         }
         let class = self.configuration.class(&row.event.kind);
-        let mut messages: HashMap<Format, Arc<Message>> = HashMap::new();
+        let mut messages: HashMap<Wanted, Made> = HashMap::new();
         for id in endpoints {
-            let Some(format) = self.configuration.endpoint(id).map(|known| known.format) else {
+            let Some(known) = self.configuration.endpoint(id) else {
                 continue;
             };
-            let message = messages
-                .entry(format)
-                .or_insert_with(|| Message::new(&row.event, class, format));
+            let wanted = known.shape.wanted(&row.event.kind);
+            let made = match messages.get(&wanted) {
+                Some(made) => made.clone(),
+                None => {
+                    let made = self.message(row, class, &wanted, versions);
+                    messages.insert(wanted, made.clone());
+                    made
+                }
+            };
             let pair = Pair {
                 event: row.event.id,
                 endpoint: id,
             };
             if !there.contains(&pair) {
-                self.add_first_pass(pair, Arc::clone(message), batch, lane);
+                self.add_first_pass(pair, row, class, made, batch, lane);
             }
         }
     }
 
     /// One pair of a window: waits its turn, or is parked at once.
-    fn add_first_pass(&mut self, pair: Pair, message: Arc<Message>, batch: i64, lane: Lane) {
+    fn add_first_pass(
+        &mut self,
+        pair: Pair,
+        row: &Row,
+        class: i16,
+        made: Made,
+        batch: i64,
+        lane: Lane,
+    ) {
         let Some(endpoint) = self.configuration.endpoint(pair.endpoint) else {
             return;
         };
         let (revision, standing) = (endpoint.revision, endpoint.standing);
-        let (bits, subject) = self.holds(pair.endpoint, &message.kind, message.subject.as_ref());
+        let (message, why) = match made {
+            Ok(message) => (message, None),
+            Err(why) => (Message::unsent(&row.event, class), Some(why)),
+        };
+        let (mut bits, subject) =
+            self.holds(pair.endpoint, &message.kind, message.subject.as_ref());
+        if let Some(why) = &why {
+            bits |= hold::CONVERSION;
+            self.note_unconverted(pair, &row.event.kind, why);
+        }
         let waiting = Waiting {
             pair,
             message,
@@ -235,7 +267,7 @@ impl Leader {
             if let Some(subject) = &waiting.subject {
                 self.turns.add((pair.endpoint, Arc::clone(subject)));
             }
-            self.hold(waiting, bits);
+            self.hold_because(waiting, bits, why);
             return;
         }
         let limit = i64::try_from(self.settings.first_pass_limit.as_micros()).unwrap_or(i64::MAX);

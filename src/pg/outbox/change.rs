@@ -16,6 +16,8 @@ pub mod hold {
     pub const ORDER: i32 = 2;
     /// The leader ended too often while the pair was in doubt.
     pub const QUARANTINE: i32 = 4;
+    /// There is no payload of the schema version that the endpoint wants.
+    pub const CONVERSION: i32 = 16;
     /// The event is of an origin that is not adopted.
     pub const ORIGIN: i32 = 32;
 }

@@ -4,11 +4,12 @@ use pgrx::prelude::*;
 
 use super::keys::{KeyRow, signing_keys};
 use super::proving::ProofRow;
+use super::shape::read_shape;
 use super::statement::{select, statement};
 use super::unix_micros;
 use crate::rules::ids::EndpointId;
 use crate::rules::profile::Profile;
-use crate::rules::shape::Format;
+use crate::rules::revision::Revision;
 use crate::rules::snapshot::Snapshot;
 
 /// An endpoint as of the snapshot of the transaction under way.
@@ -23,8 +24,8 @@ pub struct EndpointRow {
     pub state_reason: Option<String>,
     pub generation: i64,
     pub revision: i32,
-    /// Format of that revision.
-    pub format: Format,
+    /// What that revision says.
+    pub shape: Revision,
     /// How its requests are signed.
     pub profile: Profile,
     /// What the operator adds to them.
@@ -49,7 +50,7 @@ macro_rules! endpoint_columns {
                 coalesce(s.state, p.state), coalesce(s.reason, p.state_reason), p.generation, p.revision,
                 p.max_in_flight, p.origin, p.created_xid::text, p.created_snapshot::text, p.policy, p.ordered,
                 p.verify, p.pending_url, p.proof_generation, p.proof_asked_at, p.expires_at, p.renewed_at,
-                r.format, p.signature, p.headers::text
+                r.format, p.signature, p.headers::text, r.data_shape, r.fields, r.schema_versions::text
            from webhook._endpoint as p
            left join webhook._endpoint_revision as r
              on r.endpoint_id = p.endpoint_id and r.revision = p.revision
@@ -104,10 +105,8 @@ pub fn changed_endpoints(prev: Option<&Snapshot>) -> Vec<EndpointRow> {
                 state_reason: text(7),
                 generation: row.get::<i64>(8).ok().flatten()?,
                 revision: row.get::<i32>(9).ok().flatten()?,
+                shape: read_shape(&row, [22, 25, 26, 27]),
                 // The tables allow no other names.
-                format: text(22)
-                    .and_then(|name| Format::parse(&name))
-                    .unwrap_or_default(),
                 profile: text(23)
                     .and_then(|name| Profile::parse(&name))
                     .unwrap_or_default(),
@@ -200,7 +199,7 @@ fn headers(json: &str) -> Vec<(String, String)> {
 
 /// An array of texts; elements that are null, which only a hand in the tables can have written, are left
 /// out.
-fn texts(row: &pgrx::spi::SpiHeapTupleData<'_>, column: usize) -> Option<Vec<String>> {
+pub fn texts(row: &pgrx::spi::SpiHeapTupleData<'_>, column: usize) -> Option<Vec<String>> {
     let texts = row.get::<Vec<Option<String>>>(column).ok().flatten()?;
     Some(texts.into_iter().flatten().collect())
 }
