@@ -156,10 +156,11 @@ fn call(conversion: &ConversionRow, text: &str) -> Result<Option<String>, Fault>
         let (memory, resources) = (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner);
         pg_sys::BeginInternalSubTransaction(std::ptr::null());
         pg_sys::MemoryContextSwitchTo(memory);
-        let outcome = PgTryBuilder::new(AssertUnwindSafe(|| Ok(restricted(conversion, text))))
-            .catch_others(Err)
-            .catch_rust_panic(Err)
-            .execute();
+        let outcome: Result<Option<String>, Box<CaughtError>> =
+            PgTryBuilder::new(AssertUnwindSafe(|| Ok(restricted(conversion, text))))
+                .catch_others(|error| Err(Box::new(error)))
+                .catch_rust_panic(|error| Err(Box::new(error)))
+                .execute();
         pg_sys::MemoryContextSwitchTo(memory);
         if outcome.is_ok() {
             pg_sys::ReleaseCurrentSubTransaction();
@@ -176,7 +177,7 @@ fn call(conversion: &ConversionRow, text: &str) -> Result<Option<String>, Fault>
         | CaughtError::ErrorReport(report)
         | CaughtError::RustPanic {
             ereport: report, ..
-        }) = &error;
+        }) = &*error;
         let sqlstate = sqlstate(report.sql_error_code());
         // Not the function's fault: a time-out or a cancel, an end of the server, a lost race, a lack of resources.
         let ours = ["57", "40", "53", "58", "XX"];
@@ -219,7 +220,8 @@ unsafe fn restricted(conversion: &ConversionRow, text: &str) -> Option<String> {
             false,
         );
         // It cannot be set back in a savepoint. With it no row is written, and nothing is emitted.
-        let read_only = std::mem::replace(&mut *(&raw mut pg_sys::XactReadOnly), true);
+        let read_only = pg_sys::XactReadOnly;
+        pg_sys::XactReadOnly = true;
         (level, read_only)
     };
     // SAFETY: one argument of the type that the function takes, checked when the conversion was read.

@@ -143,7 +143,7 @@ impl<'n> Open<'n> {
 /// Passes over one value; where it ends.
 fn skip(tokens: &mut Tokens<'_>) -> usize {
     let mut depth = 0_usize;
-    while let Some((_, token)) = tokens.next() {
+    for (_, token) in tokens.by_ref() {
         match token {
             Token::Begin(_) => depth += 1,
             Token::End => depth = depth.saturating_sub(1),
