@@ -128,7 +128,7 @@ fn fill(shop: &mut Outbox, receiver: &Receiver) -> Endpoint {
     // All that the leader would make in its own time, and one day more than it ever does.
     shop.run(&format!(
         "select webhook._add_partition(parent, day)
-           from unnest('{{_event,_feed,_delivery,_attempt,_excerpt}}'::text[]) as parent,
+           from unnest('{{_event,_event_version,_feed,_delivery,_attempt,_excerpt}}'::text[]) as parent,
                 (select (now() at time zone 'UTC')::date + n from generate_series(1, 31) as n
                  union all select {FILLED_DAY}) as d (day)"
     ));
@@ -208,6 +208,13 @@ fn fill(shop: &mut Outbox, receiver: &Receiver) -> Endpoint {
     shop.wait_until(
         "(select sum(delivered + failed) from webhook.stat_endpoint) = (select count(*) from webhook.attempts)",
     );
+    // The function need not be there.
+    shop.run(&format!(
+        "insert into webhook._conversion (event_type, from_version, to_version, function_name, function_owner, reason)
+         values ('order.paid', '1', '2', 'nowhere.made(jsonb)', 'nobody', 'to be restored');
+         insert into webhook._event_version (event_id, version, partner_id, failure, seal, body_sha256, body)
+         values ('{full}', '2', 'a', null, '\\x01', '\\x02', E'{{\"a\": \"\\\\u2028\"}}'), ('{full}', '3', 'a', 'it failed', '\\x03', '\\x04', null)"
+    ));
     fill_a_later_day(shop);
     // One request hangs while the dump is made, and the others wait for it.
     let waiting =
@@ -236,7 +243,13 @@ fn fill_a_later_day(shop: &mut Outbox) {
          select webhook._pos_bound({FILLED_DAY}) + row_number() over (), f.published_at, f.test, f.partner_id, m.new, f.type
            from webhook._feed f join moved m on m.old = f.event_id;"
     );
-    for table in ["_event", "_delivery", "_attempt", "_excerpt"] {
+    for table in [
+        "_event",
+        "_event_version",
+        "_delivery",
+        "_attempt",
+        "_excerpt",
+    ] {
         statements.push_str(&format!(
             "insert into webhook.{table}
              select (jsonb_populate_record(t, jsonb_build_object('event_id', m.new))).*
@@ -268,7 +281,7 @@ impl Contents {
         for table in DUMPED {
             assert!(!self.rows[table].is_empty(), "{table} has no row");
         }
-        for table in &DUMPED[..5] {
+        for table in &DUMPED[..6] {
             let places = [
                 format!("webhook.{table}_default "),
                 format!("webhook.{table}_20350101 "),

@@ -216,7 +216,7 @@ fn idle_leader_does_nothing_but_poll() {
     shop.wait_for_state(&event, &endpoint, "delivered");
     // The partitions of the next month are made one after the other while there is nothing else to do.
     shop.wait_until(
-        "(select count(*) = 5 from pg_class
+        "(select count(*) = 6 from pg_class
            where relkind = 'r' and relname ~ to_char(now() at time zone 'UTC' + interval '30 days', 'YYYYMMDD'))",
     );
     drop(shop);

@@ -45,6 +45,11 @@ impl Tenant {
         shop.wait_until(&format!(
             "exists (select from webhook.alerts where partner_id = '{name}')"
         ));
+        // Another version of the payload, of which the view tells.
+        shop.run(&format!(
+            "insert into webhook._event_version (event_id, version, partner_id, seal, body_sha256, body)
+             values ('{delivered}', '9', '{name}', '', '', '{{}}')"
+        ));
         shop.run(&format!("select webhook.replay('{delivered}')"));
         shop.wait_for_attempts(&delivered, &endpoint, 2);
         Tenant {
@@ -76,7 +81,7 @@ fn scene(
     let rival = Tenant::settle(&mut shop, receiver, "rival");
     // The leader makes thirty days of partitions; until it has, plans change.
     shop.wait_until(
-        "(select count(*) = 5 from pg_class
+        "(select count(*) = 6 from pg_class
            where relnamespace = 'webhook'::regnamespace and relkind = 'r' and relispartition
              and relname like '%' || to_char((now() at time zone 'UTC') + interval '30 days', 'YYYYMMDD'))",
     );
@@ -147,6 +152,7 @@ fn a_partner_sees_its_own_rows_and_no_others_in_every_view() {
             "deliveries",
             "endpoint_health",
             "endpoints",
+            "event_versions",
             "events",
             "requests",
             "signing_keys",

@@ -193,6 +193,130 @@ fn every_payload_arrives_byte_for_byte_or_is_refused() {
 }
 
 #[test]
+fn every_payload_is_converted_cut_and_shaped_byte_for_byte_or_waits() {
+    let cluster = Cluster::start_usual();
+    let receiver = Receiver::http();
+    let mut shop = Outbox::create(&cluster, "shapes");
+    shop.run(
+        r"select webhook.create_event_type('kept.payload');
+          select webhook.add_schema('kept.payload', version, 'true', '{}', mode => 'off') from unnest('{1,2,3}'::text[]) as version;
+          create role torturer;
+          create schema torture authorization torturer;
+          set role torturer;
+          create function torture.same(json) returns json language sql immutable as 'select $1';
+          create function torture.same(jsonb) returns jsonb language sql immutable as 'select $1';
+          reset role;
+          select webhook.create_conversion('kept.payload', '1', '2', 'torture.same(json)', 'every byte');
+          select webhook.create_conversion('kept.payload', '1', '3', 'torture.same(jsonb)', 'the normal form')",
+    );
+    for (path, kinds, more) in [
+        (
+            "/two",
+            "kept",
+            r#"schema_versions => '{"kept.payload": "2"}', format => 'cloudevents-structured'"#,
+        ),
+        (
+            "/three",
+            "kept",
+            r#"schema_versions => '{"kept.payload": "3"}'"#,
+        ),
+        (
+            "/raw",
+            "kept",
+            r#"schema_versions => '{"kept.payload": "2"}', format => 'cloudevents-binary'"#,
+        ),
+        ("/thin", "kept", "data_shape => 'thin'"),
+        (
+            "/cut",
+            "cut",
+            "data_shape => 'fields', fields => '{k.v,no.such}', format => 'cloudevents-binary'",
+        ),
+        ("/delta", "delta", "data_shape => 'delta'"),
+    ] {
+        let more = format!(", event_types => '{{{kinds}.*}}', {more}");
+        shop.endpoint_with("acme", &receiver.url(path), &more);
+    }
+    // What stands behind "data": at each path by event; none = it has to wait.
+    let mut wanted: HashMap<(&str, String), String> = HashMap::new();
+    let mut waiting = 0;
+    for (payload, fate) in cases() {
+        let mut emit = |kind: &str, data: &str| -> String {
+            let emit =
+                format!("select webhook.emit_json('{kind}.payload', 'acme', $1::text::json)");
+            let row = shop.sql.query_one(&emit, &[&data]);
+            row.unwrap_or_else(|error| {
+                panic!("{error}: {}", payload.chars().take(60).collect::<String>())
+            })
+            .get(0)
+        };
+        // What two readers would read differently is not converted, and what jsonb cannot say is no jsonb.
+        let event = emit("kept", &payload);
+        let inside = emit(
+            "cut",
+            &format!(r#"{{"a": 1.10, "k" : {{"x": {{}}, "v":{payload}}} }}"#),
+        );
+        let after = emit(
+            "delta",
+            &format!(
+                r#"{{"base_version": "b", "before": {{"v": {{"other": 0}}}}, "after": {{"v":{payload}}}}}"#
+            ),
+        );
+        let normal = shop
+            .sql
+            .query_one("select $1::text::jsonb::text", &[&payload]);
+        match (fate, normal) {
+            (Fate::Sent, Ok(normal)) => {
+                wanted.insert(("/three", event.clone()), normal.get(0));
+            }
+            _ => waiting += 1,
+        }
+        if fate == Fate::Sent {
+            wanted.insert(("/two", event.clone()), payload.clone());
+            wanted.insert(("/raw", event.clone()), payload.clone());
+        } else {
+            waiting += 2;
+        }
+        wanted.insert(("/thin", event), String::new());
+        let value = payload.trim_end();
+        wanted.insert(("/cut", inside), format!(r#"{{"k" : {{"v":{value}}}}}"#));
+        wanted.insert(
+            ("/delta", after),
+            format!(r#"{{"base_version": "b","changed":{{"v":{value}}},"removed":[]}}"#),
+        );
+    }
+    receiver.wait_for(wanted.len(), PATIENCE * 2);
+    shop.wait_until(&format!(
+        "(select count(*) = {waiting} from webhook.deliveries where held_by = '{{conversion}}' and attempt_count = 0)"
+    ));
+    shop.wait_until(&format!(
+        "(select count(*) = {} from webhook.deliveries where state = 'delivered')",
+        wanted.len()
+    ));
+    for ((path, event), data) in &wanted {
+        let requests = receiver.requests_for(path);
+        let request = requests
+            .iter()
+            .find(|request| request.header("webhook-id") == Some(event))
+            .unwrap_or_else(|| panic!("{path} got no {event}"));
+        let body = std::str::from_utf8(&request.body).expect("UTF-8");
+        let start: String = body.chars().take(300).collect();
+        match *path {
+            "/raw" | "/cut" => assert!(body == data, "{path} {start}"),
+            "/thin" => assert!(!body.contains("\"data\":"), "{start}"),
+            _ => assert!(
+                body.ends_with(&format!(",\"data\":{data}}}")),
+                "{path} {start}"
+            ),
+        }
+    }
+    assert_eq!(receiver.count(), wanted.len());
+    say!(
+        "torture: {} requests in every shape had the bytes they must have, {waiting} deliveries wait",
+        wanted.len()
+    );
+}
+
+#[test]
 fn limits_of_a_schema_hold_where_floats_would_not() {
     let cluster = Cluster::start_usual();
     let mut shop = Outbox::create(&cluster, "limits");

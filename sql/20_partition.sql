@@ -79,6 +79,8 @@ begin
       execute format('create index %I on webhook.%I (endpoint_id, event_id)', leaf || '_endpoint', leaf);
       execute format('create index %I on webhook.%I (state, event_id) where state <> ''delivered''', leaf || '_open', leaf);
       execute format('create index %I on webhook.%I (endpoint_id, event_id) where state = ''dead''', leaf || '_dead', leaf);
+    when '_event_version' then
+      execute format('alter table webhook.%I add primary key (event_id, version)', leaf);
     else
       execute format('alter table webhook.%I add primary key (event_id, endpoint_id, attempt_no)', leaf);
   end case;

@@ -52,6 +52,19 @@ as $$
 $$;
 comment on function webhook._without_path(jsonb) is 'Cuts the path of a URL, which may hold a token, before it is logged.';
 
+create function webhook._data_shape_facts(
+  endpoint webhook._endpoint -- an endpoint
+) returns jsonb -- shape of its data, as far as it is not the usual one
+language sql stable parallel safe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+  select jsonb_build_object('data_shape', nullif(r.data_shape, 'full'), 'fields', r.fields, 'schema_versions', r.schema_versions)
+    from webhook._endpoint_revision r
+   where r.endpoint_id = endpoint.endpoint_id
+     and r.revision = endpoint.revision
+$$;
+comment on function webhook._data_shape_facts(webhook._endpoint) is 'What the audit log compares of the shape of an endpoint''s data.';
+
 create function webhook._endpoint_facts(
   endpoint webhook._endpoint -- an endpoint
 ) returns jsonb -- what of it can be changed and may be logged; the URL still as it is
@@ -78,6 +91,9 @@ as $$
                         from webhook._endpoint_revision r
                        where r.endpoint_id = endpoint.endpoint_id
                          and r.revision = endpoint.revision),
+           'data_shape', webhook._data_shape_facts(endpoint) -> 'data_shape',
+           'fields', webhook._data_shape_facts(endpoint) -> 'fields',
+           'schema_versions', webhook._data_shape_facts(endpoint) -> 'schema_versions',
            'signature', endpoint.signature,
            'headers', webhook._header_names(endpoint.headers),
            'headers_changed_at', webhook._rfc3339(endpoint.headers_changed_at))

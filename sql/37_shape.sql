@@ -78,7 +78,6 @@ comment on column webhook._endpoint.header_names is 'Names of the headers that t
 
 create function webhook._reshape(
   endpoint webhook._endpoint, -- an endpoint, locked
-  format text,                -- new form of the body; null = unchanged
   signature text,             -- new signature profile; null = unchanged
   headers jsonb               -- new headers, {} = none; null = unchanged
 ) returns webhook._endpoint -- the same, changed
@@ -86,17 +85,6 @@ language plpgsql volatile parallel unsafe
 set search_path = pg_catalog, webhook, pg_temp
 as $$
 begin
-  if format is not null and not exists (
-    select from webhook._endpoint_revision r
-     where r.endpoint_id = endpoint.endpoint_id
-       and r.revision = endpoint.revision
-       and r.format = _reshape.format)
-  then
-    -- Another revision, even where an earlier one had this format: what was sent before keeps its own.
-    endpoint.revision := endpoint.revision + 1;
-    insert into webhook._endpoint_revision (endpoint_id, revision, format)
-    values (endpoint.endpoint_id, endpoint.revision, format);
-  end if;
   if webhook._key_kind(signature) <> webhook._key_kind(endpoint.signature) then
     raise exception using
       errcode = 'object_not_in_prerequisite_state',
@@ -114,5 +102,5 @@ begin
   return endpoint;
 end
 $$;
-comment on function webhook._reshape(webhook._endpoint, text, text, jsonb) is
-  'Changes how an endpoint''s requests look. A format counts for deliveries whose first attempt is still to be made, the rest at once.';
+comment on function webhook._reshape(webhook._endpoint, text, jsonb) is
+  'Changes how an endpoint''s requests are signed, and their headers; at once, retries included.';

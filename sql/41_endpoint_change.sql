@@ -18,6 +18,9 @@ create function webhook.create_endpoint(
   format text default 'native',           -- form of the body: native, cloudevents-structured or cloudevents-binary
   signature text default 'v1',            -- how requests are signed: a signature profile
   headers jsonb default '{}',             -- headers that are added to every request: an object of texts
+  data_shape text default 'full',         -- how much of the data is sent: full, fields, thin or delta
+  fields text[] default null,             -- of fields: paths of the members that are kept
+  schema_versions jsonb default '{}',     -- schema version by event type; of the others every event as it was emitted
   out endpoint_id bigint,                 -- the new endpoint
   out secret text                         -- its signing secret, whsec_..., shown this once; of a key pair its public half, whpk_...
 ) returns record
@@ -41,6 +44,8 @@ begin
   perform webhook._check_argument('format', format is null);
   perform webhook._check_argument('signature', signature is null);
   perform webhook._check_argument('headers', headers is null);
+  perform webhook._check_argument('data_shape', data_shape is null);
+  perform webhook._check_argument('schema_versions', schema_versions is null);
   perform webhook._check_partner(partner_id);
   patterns := webhook._check_event_types(event_types);
   canonical_url := webhook._check_url(url);
@@ -50,7 +55,6 @@ begin
   expires_at := webhook._check_expiry('expires_at', expires_at);
   subject_types := webhook._check_subject_types(subject_types);
   filter := webhook._check_filter(filter);
-  perform webhook._check_format(format);
   perform webhook._check_signature(signature);
   headers := nullif(webhook._check_headers(headers), '{}');
 
@@ -87,8 +91,7 @@ begin
   if verify = 'none' then
     perform webhook._spare_proof(endpoint);
   end if;
-  insert into webhook._endpoint_revision (endpoint_id, revision, format)
-  values (endpoint_id, 1, format);
+  perform webhook._make_revision(null, endpoint_id, format, data_shape, fields, schema_versions);
   secret := (webhook._add_secret(endpoint_id)).secret;
   perform webhook._log(
     'create_endpoint', 'endpoint', endpoint_id::text, partner_id,
@@ -96,7 +99,7 @@ begin
   perform webhook._wake();
 end
 $$;
-comment on function webhook.create_endpoint(text, text, text[], boolean, text, text, integer, text, boolean, timestamptz, text[], text, text, text, jsonb) is
+comment on function webhook.create_endpoint(text, text, text[], boolean, text, text, integer, text, boolean, timestamptz, text[], text, text, text, jsonb, text, text[], jsonb) is
   'Makes an endpoint and returns its id and its secret, which is never shown again. Its URL is challenged at once; until the proof it is unverified and its events wait. It gets the events of this transaction and every later one.';
 
 create function webhook.update_endpoint(
@@ -112,7 +115,10 @@ create function webhook.update_endpoint(
   filter text default null,           -- new condition on the payload, '' = none; null = unchanged
   format text default null,           -- new form of the body, for deliveries not attempted yet; null = unchanged
   signature text default null,        -- new signature profile for the same kind of key; null = unchanged
-  headers jsonb default null          -- new headers, {} = none; null = unchanged
+  headers jsonb default null,         -- new headers, {} = none; null = unchanged
+  data_shape text default null,       -- new shape of the data, for deliveries not attempted yet, like the two below; null = unchanged
+  fields text[] default null,         -- new paths of the members that are kept; null = unchanged
+  schema_versions jsonb default null  -- new schema versions by event type, {} = none; null = unchanged
 ) returns void
 language plpgsql volatile parallel unsafe
 security definer
@@ -125,7 +131,6 @@ declare
 begin
   perform webhook._check_writable('change an endpoint');
   perform webhook._check_method(verify);
-  perform webhook._check_format(format);
   perform webhook._check_signature(signature);
   perform webhook._check_headers(headers);
   -- Before the row is locked, because the name is looked up: null in, null out.
@@ -147,12 +152,15 @@ begin
   end if;
   endpoint.ordered := coalesce(ordered, endpoint.ordered);
   endpoint := webhook._change_filter(endpoint, subject_types, filter);
-  endpoint := webhook._reshape(endpoint, format, signature, headers);
+  endpoint := webhook._reshape(endpoint, signature, headers);
+  endpoint.revision := webhook._make_revision(
+    (select r from webhook._endpoint_revision r where r.endpoint_id = endpoint.endpoint_id and r.revision = endpoint.revision),
+    endpoint.endpoint_id, format, data_shape, fields, schema_versions);
   perform webhook._save_endpoint(endpoint, 'update_endpoint', void => endpoint.state <> before);
 end
 $$;
-comment on function webhook.update_endpoint(bigint, text, text[], text, integer, text, boolean, text, text[], text, text, text, jsonb) is
-  'Changes an endpoint; what is left out stays. A new URL is challenged, and the old one stays in force until it is proven. The state stays, too: a disabled endpoint needs enable_endpoint. max_in_flight 0 and an empty policy return to the default, an empty description removes it. A new filter decides about events from now on, and about deliveries that a filter holds. A delivery keeps the format of its first attempt; signature and headers are those of today in retries, too.';
+comment on function webhook.update_endpoint(bigint, text, text[], text, integer, text, boolean, text, text[], text, text, text, jsonb, text, text[], jsonb) is
+  'Changes an endpoint; what is left out stays. A new URL is challenged, and the old one stays in force until it is proven. The state stays, too: a disabled endpoint needs enable_endpoint. max_in_flight 0 and an empty policy return to the default, an empty description removes it. A new filter decides about events from now on, and about deliveries that a filter holds. A delivery keeps the format, the data shape and the schema version of its first attempt; signature and headers are those of today in retries, too.';
 
 create function webhook.enable_endpoint(
   endpoint_id bigint,       -- the endpoint

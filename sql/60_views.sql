@@ -260,7 +260,10 @@ select e.endpoint_id,
        e.header_names,
        e.subject_types,
        e.filter,
-       e.filter_version
+       e.filter_version,
+       r.data_shape,
+       r.fields,
+       r.schema_versions
   from webhook._endpoint e
   join webhook._seen_endpoint f on f.endpoint_id = e.endpoint_id
   left join webhook._endpoint_revision r on r.endpoint_id = e.endpoint_id and r.revision = e.revision;
@@ -293,6 +296,9 @@ comment on column webhook.endpoints.header_names is 'Names of the headers that t
 comment on column webhook.endpoints.subject_types is 'Subject types whose events are sent here; null = all, and events without a subject.';
 comment on column webhook.endpoints.filter is 'Condition on the payload, as PostgreSQL spells it; null = none.';
 comment on column webhook.endpoints.filter_version is 'How often subject types or filter were set.';
+comment on column webhook.endpoints.data_shape is 'How much of the data is sent: full, fields, thin or delta.';
+comment on column webhook.endpoints.fields is 'Of fields: paths of the members that are kept.';
+comment on column webhook.endpoints.schema_versions is 'Schema version by event type; null = every event as it was emitted.';
 
 create view webhook.requests as
 select r.request_id,

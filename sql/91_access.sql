@@ -10,7 +10,7 @@ begin
   -- Tables with the rows of a tenant. The owner is not bound by policies: the leader, emit and the verbs pay nothing.
   for target in
     select t.name, 'partner_id = any ((select webhook._own_partners())::text[])' as own
-      from unnest('{_event,_feed,_endpoint,_alert,_request,_observation,_inbox,_tombstone,_replay}'::text[]) as t (name)
+      from unnest('{_event,_feed,_endpoint,_alert,_request,_observation,_inbox,_tombstone,_replay,_event_version}'::text[]) as t (name)
      union all
     select t.name, 'endpoint_id = any ((select webhook._own_endpoints())::bigint[])'
       from unnest('{_endpoint_state,_endpoint_revision,_secret,_delivery,_attempt,_excerpt,_due,_verification}'::text[]) as t (name)

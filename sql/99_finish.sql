@@ -4,6 +4,7 @@
 
 -- Daily partitions are no members of the extension: pg_dump writes them as plain tables and attaches them.
 select pg_catalog.pg_extension_config_dump('webhook._event_default', '');
+select pg_catalog.pg_extension_config_dump('webhook._event_version_default', '');
 select pg_catalog.pg_extension_config_dump('webhook._feed_default', '');
 select pg_catalog.pg_extension_config_dump('webhook._delivery_default', '');
 select pg_catalog.pg_extension_config_dump('webhook._attempt_default', '');
@@ -22,6 +23,7 @@ select pg_catalog.pg_extension_config_dump('webhook._verification', '');
 select pg_catalog.pg_extension_config_dump('webhook._secret', '');
 select pg_catalog.pg_extension_config_dump('webhook._event_type', '');
 select pg_catalog.pg_extension_config_dump('webhook._event_schema', '');
+select pg_catalog.pg_extension_config_dump('webhook._conversion', '');
 select pg_catalog.pg_extension_config_dump('webhook._source', '');
 select pg_catalog.pg_extension_config_dump('webhook._threshold', '');
 select pg_catalog.pg_extension_config_dump('webhook._observation', '');

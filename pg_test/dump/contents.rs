@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use webhook_outbox_test::outbox::Outbox;
 
 /// Tables whose rows a dump keeps. `_seal_key` has its own check: every copy adds a key of its own.
-pub const DUMPED: [&str; 12] = [
+pub const DUMPED: [&str; 14] = [
     "_event",
+    "_event_version",
     "_feed",
     "_delivery",
     "_attempt",
@@ -19,6 +20,7 @@ pub const DUMPED: [&str; 12] = [
     "_endpoint_revision",
     "_secret",
     "_event_type",
+    "_conversion",
 ];
 
 /// Tables whose rows it leaves out.

@@ -54,6 +54,11 @@ delete from webhook._audit;
 create role regress_webhook_granted;
 create function public.regress_audit_changes(timestamptz, timestamptz) returns table (subject_id text, changed_at timestamptz)
   language sql security definer set search_path = pg_catalog as $$ select '1', now() where false $$;
+-- A function that can be a conversion.
+create schema regress_audit;
+create function regress_audit.same(jsonb) returns jsonb language sql immutable as 'select $1';
+grant usage, create on schema regress_audit to regress_webhook_granted;
+alter function regress_audit.same(jsonb) owner to regress_webhook_granted;
 set local application_name = 'the regress test';
 select sum(pg_temp.act(statement)), count(*)
   from (values
@@ -64,6 +69,9 @@ select sum(pg_temp.act(statement)), count(*)
     ($$select webhook.deprecate_event_type('regress.made', 'unused')$$),
     ($$select webhook.add_schema('regress.made', '1', 'true', '{"card": "confidential"}')$$),
     ($$select webhook.update_schema('regress.made', '1', mode => 'off')$$),
+    ($$select webhook.add_schema('regress.made', '2', 'true', '{}')$$),
+    ($$select webhook.create_conversion('regress.made', '1', '2', 'regress_audit.same(jsonb)', 'to two')$$),
+    ($$select webhook.delete_conversion('regress.made', '1', '2', 'over')$$),
     ($$select webhook.create_source('regress')$$),
     ($$select webhook.update_source('regress', enabled => false)$$),
     ($$select webhook.create_threshold('regress', 'one', 1, 'regress.made')$$),

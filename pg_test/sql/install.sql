@@ -109,7 +109,7 @@ select count(*), bool_and(origin = webhook._origin()), bool_and(length(key) = 81
 -- Partitions by day: made beside the parent, once, and not for a day that has rows in DEFAULT.
 begin;
 select webhook._add_partition(parent, '2031-01-01')
-  from unnest('{_event,_feed,_delivery,_attempt,_excerpt}'::text[]) as parent;
+  from unnest('{_event,_event_version,_feed,_delivery,_attempt,_excerpt}'::text[]) as parent;
 select webhook._add_partition('_event', '2031-01-01');
 insert into webhook._event (xid, occurred_at, origin, seal_key, test, event_id, partner_id, type, seal, body_sha256, body)
 select pg_current_xact_id(), now(), 0, 0, false, webhook._event_bound(at), 'acme', 'a.b', '', '', '{}'

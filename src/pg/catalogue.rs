@@ -11,8 +11,9 @@ use std::rc::Rc;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
+use super::conversion;
 use super::error::Raise;
-use super::outbox::{self, Source};
+use super::outbox::{self, ConversionRow, Source};
 use super::settings::{self, Mode};
 use crate::rules::compatibility::breaking_change;
 use crate::rules::fields::fields;
@@ -27,6 +28,8 @@ pub struct EventType {
     /// Microseconds since 1970.
     pub sunset_at: Option<i64>,
     pub versions: Vec<Version>,
+    /// How payloads become those of other versions.
+    pub conversions: Vec<ConversionRow>,
 }
 
 /// One version of its payload's schema.
@@ -91,6 +94,11 @@ pub fn event_type(name: &str) -> Option<Rc<EventType>> {
             deprecated: found.deprecated,
             replaced_by: found.replaced_by,
             sunset_at: found.sunset_at,
+            conversions: if found.schemas.is_empty() {
+                Vec::new()
+            } else {
+                conversion::conversions(name)
+            },
             versions: found.schemas.into_iter().map(version).collect(),
         })
     });
@@ -119,6 +127,11 @@ fn bound<T>(names: &mut HashMap<String, T>) {
     if names.len() >= MAX_NAMES {
         names.clear();
     }
+}
+
+/// What is known may not hold any more: it is read again at the next question.
+pub fn doubt() {
+    STALE.set(true);
 }
 
 /// Forgets what is no longer known to hold.

@@ -3,10 +3,12 @@
 //!
 //! Declared in sql/56_dry_run.sql, whose public function runs with the owner's rights.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use pgrx::prelude::*;
 
+use super::conversion::{Converted, convert};
 use super::emit::{accept, next_id, now_micros, occurred_at};
 use super::error::null_argument;
 use super::leader::configuration::{Configuration, Endpoint, Standing};
@@ -81,10 +83,12 @@ fn dry_run(
     let mut configuration = Configuration::new(outbox::origin(), &Settings::read());
     configuration.apply_pauses(outbox::changed_pauses(None));
     configuration.apply(rows);
+    // Made for the first endpoint that wants another version.
+    let versions = OnceCell::new();
     let answers: Vec<_> = ids
         .into_iter()
         .map(|id| {
-            let answer = answer(&configuration, &event, id);
+            let answer = answer(&configuration, &event, id, &versions);
             let (url, headers, body) = match answer.request {
                 Some((url, headers, body)) => (Some(url), Some(headers), Some(body)),
                 None => (None, None, None),
@@ -95,7 +99,12 @@ fn dry_run(
     TableIterator::new(answers)
 }
 
-fn answer(configuration: &Configuration, event: &Event, id: EndpointId) -> Answer {
+fn answer(
+    configuration: &Configuration,
+    event: &Event,
+    id: EndpointId,
+    versions: &OnceCell<Vec<Converted>>,
+) -> Answer {
     let no = |reason: &str| Answer {
         matched: Some(false),
         reason: Some(reason.to_owned()),
@@ -138,7 +147,7 @@ fn answer(configuration: &Configuration, event: &Event, id: EndpointId) -> Answe
             }
         }
     }
-    match request(configuration, endpoint, event, id) {
+    match request(configuration, endpoint, event, id, versions) {
         Ok(request) => Answer {
             matched: Some(true),
             reason: waits(configuration, endpoint, event),
@@ -175,8 +184,15 @@ fn request(
     endpoint: &Endpoint,
     event: &Event,
     id: EndpointId,
+    versions: &OnceCell<Vec<Converted>>,
 ) -> Result<(String, String, String), String> {
-    let message = Message::new(event, configuration.class(&event.kind), endpoint.format);
+    let wanted = endpoint.shape.wanted(&event.kind);
+    let other = match wanted.other_version(event) {
+        Some(version) => Some(in_version(event, version, versions)?),
+        None => None,
+    };
+    let event = other.as_ref().unwrap_or(event);
+    let message = Message::new(event, configuration.class(&event.kind), &wanted);
     let target = match &endpoint.target {
         Ok(target) => Arc::clone(target),
         Err(refusal) => return Err(format!("the URL is blocked: {}", refusal.detail)),
@@ -208,6 +224,25 @@ fn request(
         format!("{{{}}}", members.join(",")),
         message.body.to_string(),
     ))
+}
+
+/// The event as `emit` would store it for endpoints that want this version; else why the delivery would be held.
+fn in_version(
+    event: &Event,
+    version: &str,
+    versions: &OnceCell<Vec<Converted>>,
+) -> Result<Event, String> {
+    let made = versions.get_or_init(|| convert(event));
+    match made.iter().find(|made| made.version == version) {
+        Some(made) => Ok(Event {
+            data: made.result.clone()?.to_string(),
+            schema_version: Some(version.to_owned()),
+            ..event.clone()
+        }),
+        None => Err(format!(
+            "no conversion leads to schema version \"{version}\", which the endpoint wants: the delivery would be held"
+        )),
+    }
 }
 
 fn quoted(text: &str) -> String {

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::error::{Raise, bad_argument, null_argument};
 use super::outbox::{self, Sealing};
 use super::settings::Mode;
-use super::{access, settings, validation, wake};
+use super::{access, conversion, settings, validation, wake};
 use crate::rules::envelope::{self, Event};
 use crate::rules::ids::EventId;
 use crate::rules::matching;
@@ -143,10 +143,10 @@ pub fn record(mut event: Event, key: Option<&str>, names: Names) -> EventId {
     }
     let id = match key {
         None => {
-            insert(&event);
+            insert(&event, names);
             event.id
         }
-        Some(key) => insert_once(&event, key),
+        Some(key) => insert_once(&event, key, names),
     };
     wake::wake_at_commit();
     id
@@ -167,20 +167,45 @@ pub fn prepare() {
 /// bounded texts, so nothing is checked again.
 pub fn insert_own(event: &mut Event) {
     event.id = next_id();
-    insert(event);
+    insert(event, Names::Reserved);
 }
 
-fn insert(event: &Event) {
+fn insert(event: &Event, names: Names) {
+    // Somebody's functions: before anything is borrowed, and never for events of our own.
+    let versions = match names {
+        Names::Public => conversion::convert(event),
+        Names::Reserved => Vec::new(),
+    };
     with_sealing(|sealing| {
         let digest: [u8; 32] = Sha256::digest(event.data.as_bytes()).into();
         let seal = envelope::seal(&sealing.key, event, sealing.origin, &digest);
         outbox::insert_event(sealing, event, &digest, &seal);
+        for version in &versions {
+            let result = version.result.as_deref().map_err(String::as_str);
+            let digest = Sha256::digest(result.unwrap_or_default().as_bytes()).into();
+            let seal = envelope::version_seal(
+                &sealing.key,
+                event,
+                sealing.origin,
+                &version.version,
+                result.err(),
+                &digest,
+            );
+            outbox::insert_version(
+                sealing,
+                event.id,
+                &event.partner_id,
+                &version.version,
+                result,
+                (&digest, &seal),
+            );
+        }
     });
 }
 
 /// The first event of a key wins; a second emitter waits for the first one's commit, by the unique
 /// index, and then returns its event.
-fn insert_once(event: &Event, key: &str) -> EventId {
+fn insert_once(event: &Event, key: &str, names: Names) -> EventId {
     if key.is_empty() || key.len() > MAX_FIELD {
         bad_argument("idempotency key is too long or empty")
             .detail(format!(
@@ -205,7 +230,7 @@ fn insert_once(event: &Event, key: &str) -> EventId {
             first
         }
         None => {
-            insert(event);
+            insert(event, names);
             event.id
         }
     }

@@ -5,6 +5,7 @@
 
 mod access;
 mod catalogue;
+mod conversion;
 mod dry_run;
 mod emit;
 mod error;

@@ -209,6 +209,13 @@ fn check_keys(event: &Event) {
     });
 }
 
+/// A key of a converted payload that must not be there.
+pub fn refused_key(data: &str) -> Option<String> {
+    (settings::forbidden_keys_mode() == Mode::Refuse)
+        .then(|| forbidden().first_in(data))
+        .flatten()
+}
+
 fn forbidden() -> Rc<Forbidden> {
     let text = settings::forbidden_keys().unwrap_or_default();
     FORBIDDEN.with_borrow_mut(|kept| match kept {

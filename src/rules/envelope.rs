@@ -48,7 +48,12 @@ pub struct Event {
 /// Writes the body: members in a fixed order, absent ones left out, the payload verbatim and last. Of an erased payload
 /// it says so in its place.
 pub fn body(event: &Event) -> String {
-    let mut json = String::with_capacity(event.data.len() + 512);
+    shaped(event, Some(&event.data), None)
+}
+
+/// The same with other data, or none, and the name of the shape that made it so.
+pub fn shaped(event: &Event, data: Option<&str>, data_shape: Option<&str>) -> String {
+    let mut json = String::with_capacity(data.map_or(0, str::len) + 512);
     json.push('{');
     string(&mut json, "event_id", Some(&event.id.to_string()));
     string(&mut json, "type", Some(&event.kind));
@@ -80,12 +85,13 @@ pub fn body(event: &Event) -> String {
         member(&mut json, "test");
         json.push_str("true");
     }
+    string(&mut json, "data_shape", data_shape);
     if event.data.is_empty() {
         member(&mut json, "expunged");
         json.push_str("true");
-    } else {
+    } else if let Some(data) = data {
         member(&mut json, "data");
-        json.push_str(&event.data);
+        json.push_str(data);
     }
     json.push('}');
     json
@@ -161,6 +167,32 @@ fn text(input: &mut Vec<u8>, value: &str) {
     input.extend(value.as_bytes());
 }
 
+/// The seal of an event's data in another schema version, or of why there is none: it belongs to this event alone.
+pub fn version_seal(
+    key: &[u8],
+    event: &Event,
+    origin: i64,
+    version: &str,
+    failure: Option<&str>,
+    body_sha256: &[u8; 32],
+) -> [u8; 16] {
+    let mut input = VERSION_SEAL_LABEL.to_vec();
+    input.extend(origin.to_be_bytes());
+    input.extend(event.id.as_u128().to_be_bytes());
+    text(&mut input, &event.partner_id);
+    text(&mut input, version);
+    optional_text(&mut input, failure);
+    input.extend(body_sha256);
+    // HMAC takes keys of any length; the error exists for other algorithms of the trait.
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes any key");
+    mac.update(&input);
+    let digest: [u8; 32] = mac.finalize().into_bytes().into();
+    let mut seal = [0; 16];
+    seal.copy_from_slice(&digest[..16]);
+    seal
+}
+
+const VERSION_SEAL_LABEL: &[u8] = b"webhook_outbox version seal 1\n";
 const SEAL_LABEL: &[u8] = b"webhook_outbox seal 1\n";
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ pub enum Token<'t> {
 }
 
 /// The tokens of a text, each with the byte at which it begins.
+#[derive(Clone)]
 pub struct Tokens<'t> {
     text: &'t str,
     at: usize,
@@ -97,6 +98,11 @@ impl<'t> Iterator for Tokens<'t> {
 }
 
 impl<'t> Tokens<'t> {
+    /// The byte after the last token.
+    pub fn end(&self) -> usize {
+        self.at
+    }
+
     fn string(&mut self) -> Token<'t> {
         let bytes = self.text.as_bytes();
         let begin = self.at + 1;

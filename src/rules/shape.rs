@@ -5,6 +5,7 @@
 
 use crate::rules::cloudevents::{self, CloudEvent, Data, Value};
 use crate::rules::envelope::{self, Event};
+use crate::rules::revision::DataShape;
 use crate::rules::time;
 
 /// What a CloudEvent of an event without a source says instead.
@@ -50,11 +51,22 @@ pub struct Shape {
     pub body: String,
 }
 
-/// Gives an event its shape.
+/// Gives an event its shape, with all of its data.
 pub fn shape(event: &Event, format: Format) -> Shape {
+    shape_of(event, format, &DataShape::Full)
+}
+
+/// Gives an event its shape.
+pub fn shape_of(event: &Event, format: Format, data_shape: &DataShape) -> Shape {
+    // An erased payload is no JSON any more, and has no shape.
+    let (data, name) = if event.data.is_empty() {
+        (None, None)
+    } else {
+        data_shape.cut(&event.data)
+    };
     let mut shape = match format {
-        Format::Native => native(event),
-        Format::Structured | Format::Binary => cloud_event(event, format),
+        Format::Native => native(event, data.as_deref(), name),
+        Format::Structured | Format::Binary => cloud_event(event, format, data.as_deref(), name),
     };
     let mut trace = |name: &str, value: Option<String>| {
         shape
@@ -70,20 +82,24 @@ pub fn shape(event: &Event, format: Format) -> Shape {
     shape
 }
 
-fn native(event: &Event) -> Shape {
+fn native(event: &Event, data: Option<&str>, data_shape: Option<&str>) -> Shape {
     Shape {
         headers: vec![("content-type".to_owned(), "application/json".to_owned())],
-        body: envelope::body(event),
+        body: envelope::shaped(event, data, data_shape),
     }
 }
 
-fn cloud_event(event: &Event, format: Format) -> Shape {
-    let attributes = attributes(event);
-    let data = (!event.data.is_empty()).then_some(Data::Json(&event.data));
-    let Ok(event) = CloudEvent::new(attributes, data) else {
+fn cloud_event(
+    event: &Event,
+    format: Format,
+    data: Option<&str>,
+    data_shape: Option<&str>,
+) -> Shape {
+    let attributes = attributes(event, data.is_some(), data_shape);
+    let Ok(event) = CloudEvent::new(attributes, data.map(Data::Json)) else {
         // Nothing that emit accepts comes here (a test says so). A row that somebody made otherwise has its envelope:
         // what a receiver can read is better than nothing, and than a delivery that waits for ever.
-        return native(event);
+        return native(event, data, data_shape);
     };
     let encoded = match format {
         Format::Binary => event.binary(),
@@ -98,7 +114,7 @@ fn cloud_event(event: &Event, format: Format) -> Shape {
 
 /// The attributes of an event in their order; the names that are not the standard's own follow its documented
 /// extensions where there is one (`traceparent`, `correlationid`, `causationid`).
-fn attributes(event: &Event) -> Vec<(String, Value)> {
+fn attributes(event: &Event, has_data: bool, data_shape: Option<&str>) -> Vec<(String, Value)> {
     let mut attributes = Vec::with_capacity(16);
     let mut text = |name: &str, value: Option<String>| {
         attributes.extend(value.map(|value| (name.to_owned(), Value::Text(value))));
@@ -112,10 +128,9 @@ fn attributes(event: &Event) -> Vec<(String, Value)> {
     text("type", Some(event.kind.clone()));
     text("subject", subject(event));
     text("time", time::rfc3339(event.occurred_at));
-    // An erased payload is no JSON any more.
     text(
         "datacontenttype",
-        (!event.data.is_empty()).then(|| "application/json".to_owned()),
+        has_data.then(|| "application/json".to_owned()),
     );
     text("partnerid", Some(event.partner_id.clone()));
     text("subjecttype", event.subject_type.as_deref().map(clean));
@@ -130,6 +145,7 @@ fn attributes(event: &Event) -> Vec<(String, Value)> {
     text("correlationid", event.correlation_id.as_deref().map(clean));
     text("causationid", event.causation.as_deref().map(clean));
     text("traceparent", event.traceparent.as_deref().map(clean));
+    text("datashape", data_shape.map(str::to_owned));
     if event.test {
         attributes.push(("test".to_owned(), Value::Boolean(true)));
     }

@@ -8,15 +8,16 @@ use std::sync::atomic::Ordering;
 use super::control::{UNWANTED, unwanted_type};
 use super::dispatch::{CLASSES, REPLAYS};
 use super::memory::Lane;
-use super::pair::{Message, Waiting};
+use super::pair::Waiting;
 use super::recovery::SUSPECT_AFTER;
 use super::transaction::{Trouble, transaction};
+use super::versions::{Made, wanted_versions};
 use super::{Batch, Leader, Queue};
-use crate::pg::outbox::{self, Change, Claim, Claimed, Row, hold};
+use crate::pg::outbox::{self, Change, Claim, Claimed, Row, Versions, hold};
 use crate::rules::delivery::Category;
 use crate::rules::ids::{EndpointId, EventId, Pair};
 use crate::rules::policy::expired;
-use crate::rules::shape::Format;
+use crate::rules::revision::Wanted;
 
 /// Queues claimed from in one transaction, and rows taken of each at most.
 const CLAIM_QUEUES: usize = 100;
@@ -30,7 +31,7 @@ const PUT_OFF: i64 = 1_000_000;
 enum Refusal {
     Dead(&'static str, Option<Category>),
     Cancelled(&'static str),
-    Held(i32),
+    Held(i32, Option<String>),
 }
 
 impl Leader {
@@ -54,7 +55,7 @@ impl Leader {
         let known = &self.seal_keys;
         let origin = self.origin;
         let admitted = self.sending_origins();
-        let (claimed, put_off, events, next, seal_keys) = transaction(
+        let (claimed, put_off, (events, versions), next, seal_keys) = transaction(
             self.owner,
             true,
             c"webhook leader: claiming due work",
@@ -100,7 +101,14 @@ impl Leader {
                 if !pairs.is_empty() {
                     outbox::open_claim(n, incarnation, batch, &pairs);
                 }
-                (claimed, (put_off, last), events, next, seal_keys)
+                let versions = outbox::event_versions(&wanted_versions(&claimed, &events));
+                (
+                    claimed,
+                    (put_off, last),
+                    (events, versions),
+                    next,
+                    seal_keys,
+                )
             },
         )?;
         self.seal_keys.extend(seal_keys);
@@ -117,7 +125,7 @@ impl Leader {
             let mut messages = HashMap::new();
             for row in claimed {
                 let endpoint = row.pair.endpoint;
-                self.take_claimed(row, &events, &mut messages, batch);
+                self.take_claimed(row, (&events, &versions), &mut messages, batch);
                 self.relist(endpoint);
             }
             self.settle(batch);
@@ -254,8 +262,8 @@ impl Leader {
     fn take_claimed(
         &mut self,
         row: Claimed,
-        events: &HashMap<EventId, Row>,
-        messages: &mut HashMap<(EventId, i16, Format), Arc<Message>>,
+        (events, versions): (&HashMap<EventId, Row>, &Versions),
+        messages: &mut HashMap<(EventId, i16, Wanted), Made>,
         batch: i64,
     ) {
         if self.memory.contains(row.pair)
@@ -285,12 +293,27 @@ impl Leader {
             return;
         }
         // The priority of a type may have changed between the rows of one event.
-        let message = messages
-            .entry((row.pair.event, row.class, row.format))
-            .or_insert_with(|| Message::new(&event.event, row.class, row.format));
+        let wanted = row.shape.wanted(&event.event.kind);
+        let key = (row.pair.event, row.class, wanted);
+        let made = match messages.get(&key) {
+            Some(made) => made.clone(),
+            None => {
+                let made = self.message(event, row.class, &key.2, versions);
+                messages.insert(key, made.clone());
+                made
+            }
+        };
+        let message = match made {
+            Ok(message) => message,
+            Err(why) => {
+                self.note_unconverted(row.pair, &event.event.kind, &why);
+                self.refuse(&row, batch, &Refusal::Held(hold::CONVERSION, Some(why)));
+                return;
+            }
+        };
         let waiting = Waiting {
             pair: row.pair,
-            message: Arc::clone(message),
+            message,
             revision: row.revision,
             attempt_count: row.attempt_count,
             series_start: row.series_start,
@@ -317,7 +340,7 @@ impl Leader {
         let dead = |why| Some(Refusal::Dead(why, None));
         // Until its origin is adopted, or for good.
         if self.is_foreign(event) {
-            return Some(Refusal::Held(hold::ORIGIN));
+            return Some(Refusal::Held(hold::ORIGIN, None));
         }
         if !self.sealed(event) {
             return dead("the event is fenced: its row does not match its seal");
@@ -340,7 +363,7 @@ impl Leader {
         }
         self.configuration
             .type_paused(&event.event.kind)
-            .then_some(Refusal::Held(hold::EVENT_TYPE))
+            .then_some(Refusal::Held(hold::EVENT_TYPE, None))
     }
 
     fn refuse(&mut self, row: &Claimed, batch: i64, refusal: &Refusal) {
@@ -354,7 +377,13 @@ impl Leader {
                 ("dead", Some((*reason).to_owned()), *category, None, 0)
             }
             Refusal::Cancelled(reason) => ("cancelled", Some((*reason).to_owned()), None, None, 0),
-            Refusal::Held(bits) => (waits, None, None, Some(row.next_attempt_at), *bits),
+            Refusal::Held(bits, reason) => (
+                waits,
+                reason.clone(),
+                None,
+                Some(row.next_attempt_at),
+                *bits,
+            ),
         };
         self.record(Change {
             pair: row.pair,

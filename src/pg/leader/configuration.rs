@@ -15,8 +15,8 @@ use crate::rules::keyring::{HeldKey, Keyring};
 use crate::rules::matching::type_matches;
 use crate::rules::policy::{EndpointPolicy, PolicyRow, RetryPolicy};
 use crate::rules::profile::Profile;
+use crate::rules::revision::Revision;
 use crate::rules::scheduler::Limits;
-use crate::rules::shape::Format;
 use crate::rules::signing::SigningKey;
 use crate::rules::snapshot::Snapshot;
 use crate::rules::target::{Refusal, Target};
@@ -53,8 +53,8 @@ pub struct Endpoint {
     pub state_reason: Option<String>,
     pub generation: i64,
     pub revision: i32,
-    /// The format of that revision.
-    pub format: Format,
+    /// What that revision says.
+    pub shape: Arc<Revision>,
     /// How its requests are signed, and what the operator adds to them: as they are now, whatever the revision.
     pub profile: Profile,
     pub extra: Arc<Vec<(String, String)>>,
@@ -131,6 +131,8 @@ pub struct Configuration {
     all_paused: bool,
     paused_partners: HashSet<String>,
     paused_types: HashSet<String>,
+    /// Some endpoint wants a schema version: events may need more than their own row.
+    pins: bool,
 }
 
 impl Configuration {
@@ -147,6 +149,7 @@ impl Configuration {
             all_paused: false,
             paused_partners: HashSet::new(),
             paused_types: HashSet::new(),
+            pins: false,
         }
     }
 
@@ -291,6 +294,7 @@ impl Configuration {
                 row.state.clone_from(&known.state);
                 row.state_reason.clone_from(&known.state_reason);
             }
+            self.pins |= row.shape.pins_any();
             let own = match row.state.as_str() {
                 "active" => Standing::Sends,
                 "paused" | "unverified" => Standing::Holds,
@@ -343,7 +347,7 @@ impl Configuration {
                     state_reason: row.state_reason,
                     generation: row.generation,
                     revision: row.revision,
-                    format: row.format,
+                    shape: Arc::new(row.shape),
                     profile: row.profile,
                     extra: Arc::new(row.extra),
                     cap: row.max_in_flight.and_then(|cap| usize::try_from(cap).ok()),
@@ -407,6 +411,26 @@ impl Configuration {
                 })
             })
             .collect()
+    }
+
+    /// Other schema versions of an event that its endpoints want.
+    pub fn other_versions(&self, event: &Event, xid: u64) -> Vec<String> {
+        if !self.pins {
+            return Vec::new();
+        }
+        let mut versions: Vec<String> = self
+            .matches(event, xid)
+            .into_iter()
+            .filter_map(|id| {
+                let wanted = self.endpoints.get(&id)?.shape.wanted(&event.kind);
+                wanted
+                    .other_version(event)
+                    .map(|version| version.to_string())
+            })
+            .collect();
+        versions.sort_unstable();
+        versions.dedup();
+        versions
     }
 
     /// Whether an open endpoint subscribes to an event of its partner, however old either is.

@@ -199,6 +199,11 @@ impl Leader {
 
     /// A pair leaves memory for its row in the due table, where something holds it.
     pub fn hold(&mut self, waiting: Waiting, bits: i32) {
+        self.hold_because(waiting, bits, None);
+    }
+
+    /// The same, with a reason that is shown.
+    pub fn hold_because(&mut self, waiting: Waiting, bits: i32, reason: Option<String>) {
         let Some(waiting) = self.not_settled(waiting) else {
             return;
         };
@@ -207,7 +212,8 @@ impl Leader {
         self.record(Change {
             next_attempt_at: Some(at),
             hold: bits,
-            category: (bits & hold::FILTER != 0).then_some(Category::Filter),
+            category: held_by(bits),
+            reason,
             ..waiting.change(waiting.waiting_state())
         });
         self.settle(waiting.batch);
@@ -252,5 +258,16 @@ impl Leader {
         if self.suspect == Some(pair) {
             self.suspect = None;
         }
+    }
+}
+
+/// The category of the rule on the content that holds a pair, where it is one.
+fn held_by(bits: i32) -> Option<Category> {
+    if bits & hold::FILTER != 0 {
+        Some(Category::Filter)
+    } else if bits & hold::CONVERSION != 0 {
+        Some(Category::Conversion)
+    } else {
+        None
     }
 }

@@ -11,12 +11,13 @@ use super::filtering::Verdicts;
 use super::memory::Lane;
 use super::pair::{Message, Waiting};
 use super::transaction::{Trouble, transaction};
+use super::versions::Made;
 use super::{Batch, Leader};
 use crate::pg::emit::now_micros;
-use crate::pg::outbox::{self, Change, Opening, Row, Seen};
+use crate::pg::outbox::{self, Change, Opening, Row, Seen, Versions, hold};
 use crate::rules::envelope;
 use crate::rules::ids::{EndpointId, Pair};
-use crate::rules::shape::Format;
+use crate::rules::revision::Wanted;
 
 /// How far the feed follows an event whose id lies ahead of this machine's clock.
 const MAX_AHEAD_MS: u64 = 5_000;
@@ -32,6 +33,7 @@ impl Leader {
         // Before anything is written: what fails here is read again.
         let cur = self.window_of(stream).cur.clone();
         let filtered = self.filter_batch(&sound, cur.as_ref(), false)?;
+        let versions = self.read_versions(&sound)?;
         // What is set aside is never ahead of everybody's place in the ledger: a new endpoint is given what was
         // read up to there.
         let place = stream
@@ -115,7 +117,7 @@ impl Leader {
             HashSet::new()
         };
         for row in sound {
-            self.fan_out(row, batch, lane, &there, &filtered);
+            self.fan_out(row, batch, lane, &there, &filtered, &versions);
         }
         self.settle(batch);
         Ok(())
@@ -193,6 +195,7 @@ impl Leader {
         lane: Lane,
         there: &HashSet<Pair>,
         filtered: &Verdicts,
+        versions: &Versions,
     ) {
         if row.withheld() {
             return;
@@ -202,11 +205,8 @@ impl Leader {
             return;
         }
         let class = self.configuration.class(&row.event.kind);
-        let mut messages: HashMap<Format, Arc<Message>> = HashMap::new();
+        let mut messages: HashMap<Wanted, Made> = HashMap::new();
         for id in endpoints {
-            let Some(format) = self.configuration.endpoint(id).map(|known| known.format) else {
-                continue;
-            };
             let pair = Pair {
                 event: row.event.id,
                 endpoint: id,
@@ -217,10 +217,23 @@ impl Leader {
             let Some(held) = self.filtered(filtered, pair) else {
                 continue;
             };
-            let message = messages
-                .entry(format)
-                .or_insert_with(|| Message::new(&row.event, class, format));
-            self.add_first_pass(pair, Arc::clone(message), batch, lane, held);
+            let Some(known) = self.configuration.endpoint(id) else {
+                continue;
+            };
+            let wanted = known.shape.wanted(&row.event.kind);
+            let made = match messages.get(&wanted) {
+                Some(made) => made.clone(),
+                None => {
+                    let made = self.message(row, class, &wanted, versions);
+                    messages.insert(wanted, made.clone());
+                    made
+                }
+            };
+            let (message, why) = match made {
+                Ok(message) => (message, None),
+                Err(why) => (Message::unsent(&row.event, class), Some(why)),
+            };
+            self.add_first_pass(pair, message, why, batch, lane, held);
         }
     }
 
@@ -229,6 +242,7 @@ impl Leader {
         &mut self,
         pair: Pair,
         message: Arc<Message>,
+        why: Option<String>,
         batch: i64,
         lane: Lane,
         held: i32,
@@ -238,7 +252,11 @@ impl Leader {
         };
         let (revision, standing) = (endpoint.revision, endpoint.standing);
         let (bits, subject) = self.holds(pair.endpoint, &message.kind, message.subject.as_ref());
-        let bits = bits | held;
+        let mut bits = bits | held;
+        if let Some(why) = &why {
+            bits |= hold::CONVERSION;
+            self.note_unconverted(pair, &message.kind, why);
+        }
         let waiting = Waiting {
             pair,
             message,
@@ -259,7 +277,7 @@ impl Leader {
             if let Some(subject) = &waiting.subject {
                 self.turns.add((pair.endpoint, Arc::clone(subject)));
             }
-            self.hold(waiting, bits);
+            self.hold_because(waiting, bits, why);
             return;
         }
         let limit = i64::try_from(self.settings.first_pass_limit.as_micros()).unwrap_or(i64::MAX);

@@ -37,6 +37,7 @@ mod telling;
 mod transaction;
 mod upkeep;
 mod verbs;
+mod versions;
 mod window;
 mod writing;
 
@@ -227,6 +228,8 @@ struct Leader {
     unread: HashSet<i64>,
     /// Claims made of each endpoint that has several classes due.
     shared_claims: HashMap<EndpointId, u32>,
+    /// When it was told that events of a type wait for a schema version at an endpoint.
+    unconverted: HashMap<(EndpointId, String), Instant>,
     /// Origins taken over from databases that this one is a copy of.
     adoptions: Adoptions,
     /// Replays of a range that are under way.
@@ -310,6 +313,7 @@ impl Leader {
             awaited: HashMap::new(),
             unread: HashSet::new(),
             shared_claims: HashMap::new(),
+            unconverted: HashMap::new(),
             adoptions: Adoptions::unknown(),
             replays: Replays::default(),
             look_soon: true,

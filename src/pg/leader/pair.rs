@@ -9,10 +9,11 @@ use super::configuration::{LIFECYCLE, TEST};
 use crate::pg::outbox::Change;
 use crate::rules::envelope::Event;
 use crate::rules::ids::Pair;
-use crate::rules::shape::{Format, Shape, shape};
+use crate::rules::revision::Wanted;
+use crate::rules::shape::{Shape, shape_of};
 use crate::wire::job::Fault;
 
-/// What is sent of an event in one format: made once, shared by all of its pairs.
+/// What is sent of an event in one shape: made once, shared by all of its pairs.
 pub struct Message {
     pub body: Arc<str>,
     pub digest: [u8; 32],
@@ -27,10 +28,11 @@ pub struct Message {
 }
 
 impl Message {
-    /// Builds the bytes of an event. The same event in the same format always gives the same bytes.
-    pub fn new(event: &Event, class: i16, format: Format) -> Arc<Message> {
+    /// Builds the bytes of an event, whose data is of the version that is wanted. The same event in the same shape always
+    /// gives the same bytes.
+    pub fn new(event: &Event, class: i16, wanted: &Wanted) -> Arc<Message> {
         let fault = (event.kind == TEST).then(|| fault(&event.data)).flatten();
-        let Shape { headers, mut body } = shape(event, format);
+        let Shape { headers, mut body } = shape_of(event, wanted.format, &wanted.data);
         if fault == Some(Fault::Malformed) {
             // Signed as it is: the signature holds, and what it signs is no JSON.
             body.truncate(body.len().saturating_sub(1));
@@ -43,6 +45,19 @@ impl Message {
             kind: event.kind.clone(),
             subject: subject_of(event),
             fault,
+        })
+    }
+
+    /// What a pair has that is held at once: no bytes.
+    pub fn unsent(event: &Event, class: i16) -> Arc<Message> {
+        Arc::new(Message {
+            digest: [0; 32],
+            body: Arc::from(""),
+            headers: Arc::default(),
+            class,
+            kind: event.kind.clone(),
+            subject: subject_of(event),
+            fault: None,
         })
     }
 

@@ -117,6 +117,15 @@ impl Leader {
         self.tell_pair(pair, "delivery.filter", "warning", &detail);
     }
 
+    pub fn tell_unconverted(&mut self, pair: Pair, kind: &str, why: &str) {
+        self.tell_pair(
+            pair,
+            "delivery.unconverted",
+            "critical",
+            &format!("events of type \"{kind}\" wait at the endpoint, because they cannot be sent in the schema version that it wants. {why}"),
+        );
+    }
+
     pub fn tell_unrecorded(&mut self, pair: Pair, detail: &str) {
         self.tell_pair(pair, "delivery.unrecorded", "critical", detail);
     }

@@ -8,7 +8,14 @@ use crate::pg::emit::now_micros;
 use crate::pg::outbox;
 
 /// Tables with daily partitions.
-const PARTITIONED: [&str; 5] = ["_event", "_feed", "_delivery", "_attempt", "_excerpt"];
+const PARTITIONED: [&str; 6] = [
+    "_event",
+    "_event_version",
+    "_feed",
+    "_delivery",
+    "_attempt",
+    "_excerpt",
+];
 /// Days that have a partition before they begin.
 const DAYS_AHEAD: i32 = 30;
 const MICROS_PER_DAY: i64 = 86_400_000_000;

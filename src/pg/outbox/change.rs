@@ -18,6 +18,8 @@ pub mod hold {
     pub const QUARANTINE: i32 = 4;
     /// The endpoint's filter could not be asked, or could not say.
     pub const FILTER: i32 = 8;
+    /// There is no payload of the schema version that the endpoint wants.
+    pub const CONVERSION: i32 = 16;
     /// The event is of an origin that is not adopted.
     pub const ORIGIN: i32 = 32;
 }

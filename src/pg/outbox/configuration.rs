@@ -5,11 +5,12 @@ use pgrx::prelude::*;
 use super::filtering::{FilterRow, filter_versions};
 use super::keys::{KeyRow, signing_keys};
 use super::proving::ProofRow;
+use super::shape::read_shape;
 use super::statement::{select, statement};
 use super::unix_micros;
 use crate::rules::ids::EndpointId;
 use crate::rules::profile::Profile;
-use crate::rules::shape::Format;
+use crate::rules::revision::Revision;
 use crate::rules::snapshot::Snapshot;
 
 /// An endpoint as of the snapshot of the transaction under way.
@@ -24,8 +25,8 @@ pub struct EndpointRow {
     pub state_reason: Option<String>,
     pub generation: i64,
     pub revision: i32,
-    /// Format of that revision.
-    pub format: Format,
+    /// What that revision says.
+    pub shape: Revision,
     /// How its requests are signed.
     pub profile: Profile,
     /// What the operator adds to them.
@@ -54,7 +55,8 @@ macro_rules! endpoint_columns {
                 coalesce(s.state, p.state), coalesce(s.reason, p.state_reason), p.generation, p.revision,
                 p.max_in_flight, p.origin, p.created_xid::text, p.created_snapshot::text, p.policy, p.ordered,
                 p.verify, p.pending_url, p.proof_generation, p.proof_asked_at, p.expires_at, p.renewed_at,
-                r.format, p.signature, p.headers::text, p.filter_version
+                r.format, p.signature, p.headers::text, r.data_shape, r.fields, r.schema_versions::text,
+                p.filter_version
            from webhook._endpoint as p
            left join webhook._endpoint_revision as r
              on r.endpoint_id = p.endpoint_id and r.revision = p.revision
@@ -124,10 +126,8 @@ fn read_endpoints(prev: Option<&Snapshot>, partner: Option<&str>) -> Vec<Endpoin
                 state_reason: text(7),
                 generation: row.get::<i64>(8).ok().flatten()?,
                 revision: row.get::<i32>(9).ok().flatten()?,
+                shape: read_shape(&row, [22, 25, 26, 27]),
                 // The tables allow no other names.
-                format: text(22)
-                    .and_then(|name| Format::parse(&name))
-                    .unwrap_or_default(),
                 profile: text(23)
                     .and_then(|name| Profile::parse(&name))
                     .unwrap_or_default(),
@@ -138,7 +138,7 @@ fn read_endpoints(prev: Option<&Snapshot>, partner: Option<&str>) -> Vec<Endpoin
                 created_snapshot: text(13)?.parse().ok()?,
                 policy: text(14),
                 ordered: row.get::<bool>(15).ok().flatten()?,
-                filter_version: row.get::<i32>(25).ok().flatten()?,
+                filter_version: row.get::<i32>(28).ok().flatten()?,
                 filters: Vec::new(),
                 keys: Vec::new(),
                 proof: ProofRow {
@@ -230,7 +230,7 @@ fn headers(json: &str) -> Vec<(String, String)> {
 
 /// An array of texts; elements that are null, which only a hand in the tables can have written, are left
 /// out.
-fn texts(row: &pgrx::spi::SpiHeapTupleData<'_>, column: usize) -> Option<Vec<String>> {
+pub fn texts(row: &pgrx::spi::SpiHeapTupleData<'_>, column: usize) -> Option<Vec<String>> {
     let texts = row.get::<Vec<Option<String>>>(column).ok().flatten()?;
     Some(texts.into_iter().flatten().collect())
 }

@@ -9,10 +9,11 @@ use std::collections::HashMap;
 use pgrx::prelude::*;
 
 use super::control::Walk;
+use super::shape::read_shape;
 use super::statement::{run, select, statement};
 use super::{timestamp, unix_micros};
 use crate::rules::ids::{EndpointId, EventId, Pair};
-use crate::rules::shape::Format;
+use crate::rules::revision::Revision;
 
 /// Where to go on claiming for an endpoint and class, and how many rows to take at most.
 pub struct Claim {
@@ -32,7 +33,7 @@ pub struct Claimed {
     pub series_start: i32,
     /// The shape to send: of the first attempt, or today's where none was made.
     pub revision: i32,
-    pub format: Format,
+    pub shape: Revision,
     /// The shape that its delivery row says.
     pub recorded: Option<i32>,
     /// Start of the first attempt of the series; none = not made yet.
@@ -57,7 +58,7 @@ pub struct NextDue {
 statement!(CLAIM, [Vec<i64>, Vec<i16>, Vec<TimestampWithTimeZone>, Vec<&str>, Vec<i32>, TimestampWithTimeZone],
     "select d.event_id, d.endpoint_id, d.class, d.next_attempt_at, d.attempt_count, d.series_start,
             r.revision, coalesce(pg_catalog.octet_length(e.body), 0)::bigint, d.series_at, d.deaths,
-            d.subject_key, d.asked, r.format, x.revision
+            d.subject_key, d.asked, r.format, x.revision, r.data_shape, r.fields, r.schema_versions::text
        from unnest($1, $2, $3, $4, $5) as c (endpoint, class, at, event, k)
       cross join lateral (
         select w.*
@@ -214,12 +215,7 @@ pub fn claim(claims: &[Claim], now: i64) -> Vec<Claimed> {
                     attempt_count: row.get::<i32>(5).ok().flatten()?,
                     series_start: row.get::<i32>(6).ok().flatten()?,
                     revision: row.get::<i32>(7).ok().flatten().unwrap_or(1),
-                    format: row
-                        .get::<String>(13)
-                        .ok()
-                        .flatten()
-                        .and_then(|name| Format::parse(&name))
-                        .unwrap_or_default(),
+                    shape: read_shape(&row, [13, 15, 16, 17]),
                     recorded: row.get::<i32>(14).ok().flatten(),
                     bytes: row.get::<i64>(8).ok().flatten()?,
                     series_at: row

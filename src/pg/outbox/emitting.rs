@@ -150,6 +150,11 @@ impl Sealing {
         }
     }
 
+    /// Owner of the extension.
+    pub fn owner(&self) -> pg_sys::Oid {
+        self.owner
+    }
+
     /// Whether it still holds: same extension, same owner, same node name, and no other seal key since.
     pub fn current(&self) -> bool {
         self.generation == SEAL_KEYS.get()

@@ -31,6 +31,7 @@ mod results;
 mod shape;
 mod statement;
 mod upkeep;
+mod version;
 mod window;
 
 use std::ffi::CStr;
@@ -91,6 +92,9 @@ pub use requests::{
 pub use results::{open_claim, record};
 pub use shape::{fix_revisions, revisions_as_of};
 pub use upkeep::{Position, add_partition, highest_incarnation, ledger, start_life, trim_ledger};
+pub use version::{
+    ConversionRow, Stored, Versions, conversions, event_versions, function, insert_version,
+};
 pub use window::{
     Opening, fence, join_stream, known_pairs, open_batch, place_everybody, publish,
     set_stream_aside, snapshot,

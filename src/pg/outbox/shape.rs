@@ -3,9 +3,11 @@
 
 use std::collections::HashMap;
 
+use super::configuration::texts;
 use super::due::Claimed;
 use super::statement::{run, select, statement};
 use crate::rules::ids::EndpointId;
+use crate::rules::revision::Revision;
 use crate::rules::snapshot::Snapshot;
 
 statement!(FIX, [Vec<&str>, Vec<i64>, Vec<i32>],
@@ -24,6 +26,19 @@ statement!(
         and pg_catalog.pg_visible_in_snapshot(r.created_xid, $2::pg_snapshot)
       group by r.endpoint_id"
 );
+
+/// A shape from the columns format, data_shape, fields and schema_versions.
+pub fn read_shape(row: &pgrx::spi::SpiHeapTupleData<'_>, columns: [usize; 4]) -> Revision {
+    let [format, data_shape, fields, pins] = columns;
+    let text = |column: usize| row.get::<String>(column).ok().flatten();
+    let fields = texts(row, fields);
+    Revision::read(
+        text(format).as_deref(),
+        text(data_shape).as_deref(),
+        fields.as_deref(),
+        text(pins).as_deref(),
+    )
+}
 
 /// Writes down the shape of those whose first attempt is about to be made, where it is not the one that they were
 /// made with.
