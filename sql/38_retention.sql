@@ -279,11 +279,7 @@ begin
        where f.finding_id in (select o.finding_id from webhook._finding o where o.finding_id < bound order by o.finding_id limit most);
     when '_inbox' then
       -- What was received has a table and an age of its own.
-      if to_regprocedure('webhook._trim_inbox(integer)') is null then
-        return 0;
-      end if;
-      execute 'select webhook._trim_inbox($1)' into removed using most;
-      return removed;
+      return webhook._trim_inbox(most);
     when '_day_count' then
       delete from webhook._day_count c
        where c.day in (select o.day from webhook._day_count o where o.day < (before at time zone 'UTC')::date order by o.day limit most);

@@ -29,11 +29,9 @@ begin
     erased := erased || jsonb_build_object('received', n);
   end if;
   -- Bodies in other versions of the schema.
-  if to_regclass('webhook._event_version') is not null then
-    execute 'update webhook._event_version v set body = null where v.event_id = any ($1) and v.body is not null' using event_ids;
-    get diagnostics n = row_count;
-    erased := erased || jsonb_build_object('versions', n);
-  end if;
+  update webhook._event_version v set body = null where v.event_id = any (event_ids) and v.body is not null;
+  get diagnostics n = row_count;
+  erased := erased || jsonb_build_object('versions', n);
   return erased;
 end
 $$;
@@ -47,7 +45,6 @@ set search_path = pg_catalog, webhook, pg_temp
 as $$
 declare
   remaining jsonb;
-  n bigint;
 begin
   select jsonb_build_object('excerpts', count(*),
            -- By way of the sources, as the index has them.
@@ -55,14 +52,14 @@ begin
                           from webhook._inbox_source s
                           join webhook._inbox i on i.source_id = s.source_id
                          where i.event_id = any (event_ids)
-                           and i.body is not null))
+                           and i.body is not null),
+           'versions', (select count(*)
+                          from webhook._event_version v
+                         where v.event_id = any (event_ids)
+                           and v.body is not null))
     into remaining
     from webhook._excerpt x
    where x.event_id = any (event_ids);
-  if to_regclass('webhook._event_version') is not null then
-    execute 'select count(*) from webhook._event_version v where v.event_id = any ($1) and v.body is not null' into n using event_ids;
-    remaining := remaining || jsonb_build_object('versions', n);
-  end if;
   return remaining;
 end
 $$;

@@ -26,23 +26,6 @@ as $$
 $$;
 comment on function webhook._read_positions() is 'How far each stream of the leader has read.';
 
-create function webhook._type_matches(
-  patterns text[], -- event types and wildcards of an endpoint
-  type text        -- event type
-) returns boolean
-language sql immutable parallel safe
-set search_path = pg_catalog, webhook, pg_temp
-as $$
-  select exists (select
-                   from unnest(patterns) as p (pattern)
-                  where case
-                          when p.pattern = '*' then type not like 'webhook.%'
-                          when right(p.pattern, 2) = '.*' then starts_with(type, left(p.pattern, -1)) and length(type) >= length(p.pattern)
-                          else p.pattern = type
-                        end)
-$$;
-comment on function webhook._type_matches(text[], text) is 'Whether an endpoint with these event types gets events of a type; the rule of src/rules/matching.rs.';
-
 create function webhook._find_gaps(
   since timestamptz,     -- emitted at this time or later
   until timestamptz,     -- emitted before this time
