@@ -110,6 +110,50 @@ fn what_an_endpoint_missed_is_made_and_nothing_else() {
 }
 
 #[test]
+fn what_a_filter_refused_was_not_missed() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    let endpoint = shop.endpoint_with(
+        "picky",
+        &receiver.url("/hook"),
+        ", filter => '$.total >= 100', subject_types => '{order}'",
+    );
+    let emit = |shop: &mut Outbox, subject: &str, total: i32| {
+        shop.run(&format!(
+            "select webhook.emit('order.paid', 'picky', '{{\"total\": {total}}}', subject_type => '{subject}', subject_id => '1')"
+        ));
+    };
+    emit(&mut shop, "order", 5);
+    emit(&mut shop, "order", 100);
+    shop.run(&format!(
+        "select webhook.disable_endpoint({}, 'being rebuilt')",
+        endpoint.id
+    ));
+    emit(&mut shop, "order", 6);
+    emit(&mut shop, "invoice", 200);
+    emit(&mut shop, "order", 101);
+    shop.wait_until("(select unread_events = 0 from webhook.stat_queue)");
+    shop.run(&format!("select webhook.enable_endpoint({})", endpoint.id));
+    for which in ["missing", "all"] {
+        let again = usize::from(which == "all");
+        let replay = finished(
+            &mut shop,
+            &format!("'picky', now() - interval '1 hour', now(), 'back', which => '{which}'"),
+        );
+        let said = counts(&mut shop, replay);
+        let made = format!(
+            "made {}, again {}, under way 0, unwanted 3,",
+            1 - again,
+            2 * again
+        );
+        assert!(said.contains(&made), "{which}: {said}");
+        receiver.wait_for(2 + 2 * again, PATIENCE);
+        shop.wait_for_deliveries(&endpoint, "delivered", 2);
+    }
+    assert_eq!(receiver.count(), 4);
+}
+
+#[test]
 fn what_failed_is_sent_again_and_what_cannot_be_is_counted() {
     let mut shop = Outbox::join(&CLUSTER, "shop");
     let receiver = Receiver::http();

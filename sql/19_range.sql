@@ -68,7 +68,7 @@ comment on column webhook._replay_progress.looked_at is 'Events looked at that a
 comment on column webhook._replay_progress.made is 'Deliveries made that were missing.';
 comment on column webhook._replay_progress.again is 'Deliveries that began a new series.';
 comment on column webhook._replay_progress.under_way is 'Deliveries left out because they wait or are on the wire.';
-comment on column webhook._replay_progress.unwanted is 'Deliveries left out because the endpoint does not subscribe to the type any more.';
+comment on column webhook._replay_progress.unwanted is 'Deliveries left out because the endpoint does not subscribe to the type any more, or its filter refuses the event.';
 comment on column webhook._replay_progress.closed is 'Deliveries left out because the endpoint is closed.';
 comment on column webhook._replay_progress.expunged is 'Events left out because their payload, or the event itself, is gone.';
 comment on column webhook._replay_progress.fenced is 'Events left out because they are fenced, or of a database that was not adopted.';

@@ -52,7 +52,7 @@ comment on column webhook.replays.looked_at is 'Events that the leader has looke
 comment on column webhook.replays.made is 'Deliveries made that were missing.';
 comment on column webhook.replays.again is 'Deliveries that are sent again.';
 comment on column webhook.replays.under_way is 'Deliveries left out because they wait or are on the wire.';
-comment on column webhook.replays.unwanted is 'Deliveries left out because the endpoint does not subscribe to the type any more.';
+comment on column webhook.replays.unwanted is 'Deliveries left out because the endpoint does not subscribe to the type any more, or its filter refuses the event.';
 comment on column webhook.replays.closed is 'Deliveries left out because the endpoint is closed.';
 comment on column webhook.replays.expunged is 'Events left out because their payload, or the event itself, is gone.';
 comment on column webhook.replays.fenced is 'Events left out because they are fenced, or of a database that was not adopted.';

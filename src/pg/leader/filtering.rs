@@ -139,6 +139,29 @@ impl Leader {
         Ok(())
     }
 
+    /// The same for pairs of these events that were never made, by the filters of today.
+    pub fn filter_made<'r>(
+        &mut self,
+        make: &mut Vec<Belated>,
+        rows: impl Iterator<Item = &'r Row>,
+    ) -> Result<(), Trouble> {
+        let rows: HashMap<EventId, &Row> = rows.map(|row| (row.event.id, row)).collect();
+        let candidates: Vec<Candidate<'_>> = make
+            .iter()
+            .filter_map(|belated| {
+                let endpoint = self.configuration.endpoint(belated.pair.endpoint)?;
+                Some(Candidate {
+                    event: &rows.get(&belated.pair.event)?.event,
+                    endpoint: belated.pair.endpoint,
+                    filter: endpoint.filter_at(None)?,
+                })
+            })
+            .collect();
+        let verdicts = self.weigh(candidates, BATCH_COST, false)?;
+        self.apply(&verdicts, make);
+        Ok(())
+    }
+
     /// The same for an adoption; what the origin's filters held is decided about anew.
     pub fn filter_adopted(&mut self, plan: &mut Plan<'_>, found: &Found) -> Result<(), Trouble> {
         let has_filter = |pair: Pair| {
@@ -151,24 +174,8 @@ impl Leader {
             .map(|belated| belated.pair)
             .filter(|pair| has_filter(*pair).is_some())
             .collect();
-        let rows: HashMap<EventId, &Row> = found
-            .rows
-            .iter()
-            .filter_map(|seen| seen.row.as_ref())
-            .map(|row| (row.event.id, row))
-            .collect();
-        let candidates: Vec<Candidate<'_>> = plan
-            .make
-            .iter()
-            .filter_map(|belated| {
-                Some(Candidate {
-                    event: &rows.get(&belated.pair.event)?.event,
-                    endpoint: belated.pair.endpoint,
-                    filter: has_filter(belated.pair)?,
-                })
-            })
-            .collect();
-        let verdicts = self.weigh(candidates, BATCH_COST, false)?;
+        let rows = found.rows.iter().filter_map(|seen| seen.row.as_ref());
+        self.filter_made(&mut plan.make, rows)?;
         let held = if resumed.is_empty() {
             Vec::new()
         } else {
@@ -179,7 +186,6 @@ impl Leader {
                 || outbox::held_before(&resumed),
             )?
         };
-        self.apply(&verdicts, &mut plan.make);
         let later = Verdicts(
             held.into_iter()
                 .map(|pair| (pair, Verdict::Later))

@@ -249,6 +249,11 @@ impl Leader {
             .last()
             .map_or_else(|| after.clone(), |last| last.place.clone());
         let mut plan = self.plan_replay(row, &found);
+        // What a filter refused was not missed.
+        let planned = plan.make.len();
+        let rows = found.facts.values().filter_map(|seen| seen.row.as_ref());
+        self.filter_made(&mut plan.make, rows)?;
+        plan.progress.unwanted += count(planned - plan.make.len());
         let at = self.stamp(self.clock.now());
         let (incarnation, request) = (self.incarnation, row.request);
         let Plan {
