@@ -242,14 +242,12 @@ fn a_registered_query_runs_with_the_rights_of_its_owner_and_nobody_elses() {
          create role shop_auditor login;
          create schema app authorization shop_owner;
          set role shop_owner;
-         create table app.orders (id text primary key, updated_at timestamptz not null, seen_by name);
+         create table app.orders (id text primary key, updated_at timestamptz not null);
          insert into app.orders values ('1', now() - interval '1 hour'), ('2', now() - interval '1 hour');
          create function app.changed(since timestamptz, until timestamptz) returns table (subject_id text, changed_at timestamptz)
-         language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-         begin
-           update app.orders set seen_by = current_user;
-           return query select o.id, o.updated_at from app.orders o where o.updated_at >= since and o.updated_at < until;
-         end $$;
+         language sql security definer set search_path = pg_catalog, pg_temp as $$
+           select o.id, o.updated_at from app.orders o where o.updated_at >= since and o.updated_at < until and current_user = 'shop_owner'
+         $$;
          reset role;
          grant usage on schema app to shop_auditor;
          select webhook.grant_access('shop_auditor', 'operate');
@@ -266,12 +264,78 @@ fn a_registered_query_runs_with_the_rights_of_its_owner_and_nobody_elses() {
         shop.column("select object from webhook.reconciliation where check_name = 'orders'")[0]
             .starts_with("orders order:2 ")
     );
-    shop.run("reset role");
+    // Whoever reconciles registers nobody else's function.
+    shop.run("set session authorization shop_auditor");
     assert_eq!(
-        shop.column("select distinct seen_by from app.orders"),
-        ["shop_owner"]
+        shop.refusal("select webhook.create_reconciliation('mine', 'order.changed', 'order', 'app.changed(timestamptz, timestamptz)')").0,
+        "42501"
     );
+    shop.run("reset session authorization");
     // One that would run as the caller is refused, also when it becomes so later.
     shop.run("alter function app.changed(timestamptz, timestamptz) security invoker");
     assert_eq!(shop.refusal("select * from webhook.reconcile()").0, "55000");
+}
+
+#[test]
+fn a_registered_query_cannot_borrow_the_rights_of_whoever_reconciles() {
+    let mut shop = Outbox::create(&CLUSTER, "borrowed");
+    shop.run(
+        "create role mallory login;
+         create schema x authorization mallory;
+         select webhook.grant_access('mallory', 'operate');
+         set role mallory;
+         create function x.grab() returns void language plpgsql as $$ begin execute 'alter role mallory superuser'; end $$;
+         -- What turns its rows into JSON.
+         create type x.t as enum ('1');
+         create function x.json(x.t) returns json language plpgsql as $$ begin perform x.grab(); return '\"1\"'; end $$;
+         create cast (x.t as json) with function x.json(x.t);
+         create function x.a_cast(timestamptz, timestamptz) returns table (subject_id x.t, changed_at timestamptz)
+           language sql security definer set search_path = pg_catalog, pg_temp as $$ select '1'::x.t, $1 $$;
+         -- What is called after it.
+         create function x.jsonb_array_length(jsonb) returns integer language plpgsql as $$ begin perform x.grab(); return 0; end $$;
+         create function x.a_path(timestamptz, timestamptz) returns table (subject_id text, changed_at timestamptz)
+           language plpgsql security definer as $$ begin perform set_config('search_path', 'x, pg_catalog', false); return query select '1', $1; end $$;
+         -- What fires at the commit.
+         create table x.log (n int);
+         create function x.fires() returns trigger language plpgsql as $$ begin perform x.grab(); return null; end $$;
+         create constraint trigger late after insert on x.log deferrable initially deferred for each row execute function x.fires();
+         create function x.a_trigger(timestamptz, timestamptz) returns table (subject_id text, changed_at timestamptz)
+           language plpgsql security definer as $$ begin insert into x.log values (1); return query select '1', $1; end $$;
+         -- What the next query is.
+         create function x.a_swap(timestamptz, timestamptz) returns table (subject_id text, changed_at timestamptz)
+           language plpgsql security definer as $$
+           begin
+             execute 'alter function x.a_path(timestamptz, timestamptz) security invoker';
+             return query select '1', $1;
+           end $$;
+         reset role",
+    );
+    let path = shop.text("show search_path");
+    for (query, answer) in [
+        ("a_cast", Some("38000")),
+        ("a_path", None),
+        ("a_trigger", Some("38000")),
+        ("a_swap", Some("38000")),
+    ] {
+        shop.run(&format!(
+            "set role mallory;
+             select webhook.create_reconciliation('{query}', 'order.changed', 'order', 'x.{query}(timestamptz, timestamptz)');
+             reset role"
+        ));
+        match answer {
+            Some(state) => assert_eq!(
+                shop.refusal("select * from webhook.reconcile()").0,
+                state,
+                "{query}"
+            ),
+            None => shop.run("select * from webhook.reconcile()"),
+        }
+        assert!(
+            shop.is("not rolsuper from pg_roles where rolname = 'mallory'"),
+            "{query}"
+        );
+        assert_eq!(shop.text("show search_path"), path, "{query}");
+        shop.run(&format!("select webhook.delete_reconciliation('{query}')"));
+    }
+    assert_eq!(shop.number("select count(*) from x.log"), 0);
 }

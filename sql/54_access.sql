@@ -127,10 +127,6 @@ as $$
     ('operate', 'expunge'),
     ('operate', 'confirm_erasure'),
     ('operate', 'reconcile'),
-    ('operate', '_reconcile'),
-    ('operate', '_registered_checks'),
-    ('operate', '_judge_changes'),
-    ('operate', '_found'),
     ('operate', 'create_reconciliation'),
     ('operate', 'delete_reconciliation'),
     -- What was done, and who may do it: for somebody else than those who do it.
@@ -331,7 +327,7 @@ begin
   end if;
   perform webhook._lock_access();
   -- A role that sees everything is no partner's: the wider right wins, and somebody would believe otherwise.
-  if kind = 'partner'
+  if kind in ('partner', 'feed')
      and (exists (select from pg_roles as r where r.oid = grantee and r.rolsuper)
           or pg_has_role(grantee, 'pg_monitor', 'usage')
           or exists (select from webhook._access a
@@ -347,14 +343,28 @@ begin
   end if;
   if kind in ('read', 'operate')
      and exists (select from webhook._access a
-                  where a.kind = 'partner'
+                  where a.kind in ('partner', 'feed')
                     and a.cluster = webhook._cluster()
                     and a.role_id = grantee)
   then
     raise exception using
       errcode = 'object_not_in_prerequisite_state',
       message = format('role "%s" is a partner''s', role),
-      hint = 'Use another role, or take the kind "partner" back first.';
+      hint = 'Use another role, or take the kinds "partner" and "feed" back first.';
+  end if;
+  -- What one of the two shows, the other would show of its partner as well.
+  if kind in ('partner', 'feed')
+     and exists (select from webhook._access a
+                  where a.kind in ('partner', 'feed')
+                    and a.kind <> grant_access.kind
+                    and a.partner_id <> grant_access.partner_id
+                    and a.cluster = webhook._cluster()
+                    and a.role_id = grantee)
+  then
+    raise exception using
+      errcode = 'object_not_in_prerequisite_state',
+      message = format('role "%s" is another partner''s', role),
+      hint = 'Use a role of its own for each partner.';
   end if;
 
   delete from webhook._access a

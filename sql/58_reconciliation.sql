@@ -636,6 +636,36 @@ as $$
 $$;
 comment on function webhook._found(bigint) is 'What a run of reconcile found, by kind.';
 
+create function webhook._ask_query(
+  query text,         -- schema-qualified name of a function
+  since timestamptz,  -- the range that it is asked for
+  until timestamptz
+) returns text -- its rows, as a JSON array
+language plpgsql volatile parallel unsafe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+declare
+  changes text;
+begin
+  execute format('select coalesce(pg_catalog.jsonb_agg(pg_catalog.to_jsonb(c)), ''[]'')::text from (select r.* from %s($1, $2) as r limit 10001) as c', query)
+     into changes
+    using since, until;
+  return changes;
+end
+$$;
+comment on function webhook._ask_query(text, timestamptz, timestamptz) is 'What a registered query returns. Called by _changes alone, as the owner of the query.';
+
+create function webhook._changes(
+  helper oid,         -- _ask_query
+  query text,         -- schema-qualified name of a function
+  since timestamptz,  -- the range that it is asked for
+  until timestamptz
+) returns text -- its rows, as a JSON array
+language c volatile parallel unsafe
+as 'MODULE_PATHNAME', 'changes_of_wrapper';
+comment on function webhook._changes(oid, text, timestamptz, timestamptz) is
+  'Asks a registered query with the rights of its owner and no others: in a savepoint, as a security-restricted operation that writes nothing.';
+
 create function webhook.reconcile(
   since timestamptz default null,        -- judge what happened at this time or later; null = the last 25 hours
   until timestamptz default null,        -- and before this time; null = up to now
@@ -648,7 +678,8 @@ create function webhook.reconcile(
   repairing bigint  -- for how many a request to the leader is under way
 )
 language plpgsql volatile parallel unsafe
--- SECURITY INVOKER: the registered queries are called by the caller, and run with the rights of their owners.
+-- SECURITY DEFINER: the tables belong to the owner alone. Registered queries run with the rights of theirs, see _changes.
+security definer
 set search_path = pg_catalog, webhook, pg_temp
 as $$
 declare
@@ -660,10 +691,7 @@ begin
   for registered in
     select c.name, c.query from webhook._registered_checks() as c
   loop
-    execute format('select coalesce(jsonb_agg(to_jsonb(c)), ''[]'') from (select r.* from %s($1, $2) as r limit 10001) as c',
-                   registered.query)
-       into changes
-      using range.low, range.high;
+    changes := webhook._changes('webhook._ask_query(text, timestamptz, timestamptz)'::regprocedure, registered.query, range.low, range.high);
     if jsonb_array_length(changes) > 10000 then
       raise exception using
         errcode = 'program_limit_exceeded',
@@ -724,6 +752,13 @@ begin
      and p.proargtypes[0] = 'timestamptz'::regtype
      and p.proargtypes[1] = 'timestamptz'::regtype;
   perform webhook._check_query(coalesce(called, query::regproc::text));
+  -- It runs with the rights of its owner, who must have agreed.
+  if not exists (select from pg_proc as p where p.oid = query and pg_has_role(session_user, p.proowner, 'member')) then
+    raise exception using
+      errcode = 'insufficient_privilege',
+      message = format('permission denied for function %s', called),
+      detail = 'A query is registered by its owner, or a member of that role: it runs with the owner''s rights.';
+  end if;
   insert into webhook._reconciliation as r (name, event_type, subject_type, query, tolerance, description)
   values (create_reconciliation.name, create_reconciliation.event_type, create_reconciliation.subject_type, called,
           create_reconciliation.tolerance, create_reconciliation.description)

@@ -7,16 +7,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
-use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 
 use pgrx::pg_sys;
-use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
 
 use super::catalogue::{self, EventType};
 use super::error::Raise;
 use super::outbox::{self, ConversionRow};
+use super::restricted::{Fault, call_as};
 use super::{settings, validation};
 use crate::rules::envelope::Event;
 use crate::rules::json::{parse, path_at};
@@ -26,12 +25,6 @@ use crate::rules::selection::{Fields, LONGEST_PATH, MOST_FIELDS, MOST_STEPS, Pat
 pub struct Converted {
     pub version: String,
     pub result: Result<Rc<str>, String>,
-}
-
-/// What went wrong with a function. The message may hold payload.
-struct Fault {
-    sqlstate: String,
-    message: String,
 }
 
 /// The payload in every version that conversions lead to from that of the event. A chain is followed where it is the
@@ -148,91 +141,12 @@ fn step(
     Ok(Rc::from(made))
 }
 
-/// Runs the function in a savepoint of its own.
+/// Runs the function as its owner.
 fn call(conversion: &ConversionRow, text: &str) -> Result<Option<String>, Fault> {
-    // SAFETY: the main thread of a session inside a transaction, as PL/pgSQL's blocks with exceptions are. What is
-    // begun here is ended below on either way; the context and owner of memory are put back as they were.
-    let outcome = unsafe {
-        let (memory, resources) = (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner);
-        pg_sys::BeginInternalSubTransaction(std::ptr::null());
-        pg_sys::MemoryContextSwitchTo(memory);
-        let outcome: Result<Option<String>, Box<CaughtError>> =
-            PgTryBuilder::new(AssertUnwindSafe(|| Ok(restricted(conversion, text))))
-                .catch_others(|error| Err(Box::new(error)))
-                .catch_rust_panic(|error| Err(Box::new(error)))
-                .execute();
-        pg_sys::MemoryContextSwitchTo(memory);
-        if outcome.is_ok() {
-            pg_sys::ReleaseCurrentSubTransaction();
-        } else {
-            // Puts back user, settings and whether the transaction may write, too.
-            pg_sys::RollbackAndReleaseCurrentSubTransaction();
-        }
-        pg_sys::MemoryContextSwitchTo(memory);
-        pg_sys::CurrentResourceOwner = resources;
-        outcome
-    };
-    outcome.map_err(|error| {
-        let (CaughtError::PostgresError(report)
-        | CaughtError::ErrorReport(report)
-        | CaughtError::RustPanic {
-            ereport: report, ..
-        }) = &*error;
-        let sqlstate = sqlstate(report.sql_error_code());
-        // Not the function's fault: a time-out or a cancel, an end of the server, a lost race, a lack of resources.
-        let ours = ["57", "40", "53", "58", "XX"];
-        if ours.contains(&&sqlstate[..2]) {
-            error.rethrow()
-        }
-        Fault {
-            sqlstate,
-            message: report.message().to_owned(),
-        }
+    call_as(conversion.owner, || {
+        // SAFETY: one argument of the type that the function takes, checked when the conversion was read.
+        unsafe { apply(conversion, text) }
     })
-}
-
-/// Calls the function as its owner.
-///
-/// # Safety
-/// Inside a savepoint that the caller rolls back on an error.
-unsafe fn restricted(conversion: &ConversionRow, text: &str) -> Option<String> {
-    let mut user = pg_sys::InvalidOid;
-    let mut context = 0;
-    // SAFETY: what is changed is put back below, and on an error with the savepoint.
-    let (level, read_only) = unsafe {
-        pg_sys::GetUserIdAndSecContext(&raw mut user, &raw mut context);
-        pg_sys::SetUserIdAndSecContext(
-            conversion.owner,
-            context
-                | (pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_RESTRICTED_OPERATION)
-                    as i32,
-        );
-        let level = pg_sys::NewGUCNestLevel();
-        // The emitter's own would let him put his functions and operators in the place of the owner's.
-        pg_sys::set_config_option(
-            c"search_path".as_ptr(),
-            c"pg_catalog, pg_temp".as_ptr(),
-            pg_sys::GucContext::PGC_USERSET,
-            pg_sys::GucSource::PGC_S_SESSION,
-            pg_sys::GucAction::GUC_ACTION_SAVE,
-            true,
-            0,
-            false,
-        );
-        // It cannot be set back in a savepoint. With it no row is written, and nothing is emitted.
-        let read_only = pg_sys::XactReadOnly;
-        pg_sys::XactReadOnly = true;
-        (level, read_only)
-    };
-    // SAFETY: one argument of the type that the function takes, checked when the conversion was read.
-    let made = unsafe { apply(conversion, text) };
-    // SAFETY: puts back what was read above; settings that the function made are undone.
-    unsafe {
-        pg_sys::XactReadOnly = read_only;
-        pg_sys::AtEOXact_GUC(false, level);
-        pg_sys::SetUserIdAndSecContext(user, context);
-    }
-    made
 }
 
 /// # Safety
@@ -270,17 +184,6 @@ unsafe fn apply(conversion: &ConversionRow, text: &str) -> Option<String> {
                 .map(|text| text.to_string_lossy().into_owned())
         }
     }
-}
-
-/// The five characters of an SQLSTATE, six bits each.
-fn sqlstate(code: PgSqlErrorCode) -> String {
-    let code = code as i32;
-    (0..5)
-        .map(|place| {
-            let six = u8::try_from((code >> (6 * place)) & 0x3f).unwrap_or(0);
-            char::from(six + b'0')
-        })
-        .collect()
 }
 
 thread_local! {

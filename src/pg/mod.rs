@@ -19,6 +19,8 @@ mod leader;
 mod observe;
 mod outbox;
 mod receive;
+mod reconciling;
+mod restricted;
 mod settings;
 mod shape;
 mod utility;

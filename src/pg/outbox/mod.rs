@@ -26,6 +26,7 @@ mod order;
 mod proving;
 mod range;
 mod reading;
+mod reconciling;
 mod requests;
 mod results;
 mod shape;
@@ -86,6 +87,7 @@ pub use range::{
     states_of, unfinished_replay, walk_feed,
 };
 pub use reading::{Amount, Row, Seen, Stretch, Whose, events_by_id, read_window};
+pub use reconciling::query_function;
 pub use requests::{
     Request, finish_request, new_pair, new_series, pairs_of_event, pending_requests, settle_pairs,
 };
