@@ -147,7 +147,8 @@ begin
       reason := coalesce(reason, said.why);
     end if;
   end loop;
-  -- It was asked about payloads: that leaves a trace, like reading one.
+  -- It was asked about payloads: that leaves a trace, like reading one, which a rollback does not take back.
+  raise log 'webhook: a filter was tried on % payloads of partner "%" by role "%"', events, partner_id, session_user;
   perform webhook._log(
     'preview_filter', case when endpoint_id is null then 'partner' else 'endpoint' end, coalesce(endpoint_id::text, partner_id), partner_id,
     after => jsonb_strip_nulls(jsonb_build_object(

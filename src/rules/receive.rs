@@ -97,6 +97,13 @@ impl OwnKey {
         if text.starts_with("whsk_") {
             return Err("key is a private one: a receiver needs the public half, \"whpk_\"".into());
         }
+        // A public key without its prefix would be taken for a secret: whoever knows it could sign.
+        if matches!(profile, Profile::V1a | Profile::HttpEd25519)
+            && !text.starts_with("whpk_")
+            && !text.starts_with("whsec_")
+        {
+            return Err("key does not begin with \"whpk_\" or \"whsec_\"".to_owned());
+        }
         if text.starts_with("whpk_") {
             return PublicKey::parse(text)
                 .map(|key| Self::Key(key.into()))

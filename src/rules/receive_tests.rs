@@ -311,3 +311,13 @@ proptest! {
         let _ = OwnKey::parse(profile, &format!("whpk_{text}"));
     }
 }
+
+#[test]
+fn a_public_key_without_its_prefix_is_not_taken_for_a_secret() {
+    let public = KeyPair::from_seed(&[1; 32]).public().expose();
+    let bare = public.trim_start_matches("whpk_");
+    for profile in [Profile::V1a, Profile::HttpEd25519] {
+        assert!(OwnKey::parse(profile, bare).is_err());
+        assert!(OwnKey::parse(profile, &public).is_ok_and(|key| key.is_public()));
+    }
+}
