@@ -27,7 +27,8 @@ fn an_adoption_goes_on_wherever_in_a_page_the_log_ends() {
     };
     cluster.reload(&[("webhook.node_name", "elsewhere")]);
     let mut shop = Outbox::join(&cluster, "shop");
-    shop.wait_for_worker("running");
+    // The life that saw the old name ends first.
+    shop.wait_until("(select state = 'running' and incarnation = 2 from webhook.stat_worker)");
     let life = "select (pid, incarnation, restarts)::text from webhook.stat_worker";
     let before = shop.text(life);
     let mut next = shop.number(RECORDS);

@@ -125,6 +125,7 @@ fn what_a_filter_refused_was_not_missed() {
     };
     emit(&mut shop, "order", 5);
     emit(&mut shop, "order", 100);
+    shop.wait_for_deliveries(&endpoint, "delivered", 1);
     shop.run(&format!(
         "select webhook.disable_endpoint({}, 'being rebuilt')",
         endpoint.id

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::control::{UNWANTED, unwanted_type};
+use super::dispatch::held_by;
 use super::dispatch::{CLASSES, REPLAYS};
 use super::memory::Lane;
 use super::pair::Waiting;
@@ -380,7 +381,7 @@ impl Leader {
             Refusal::Held(bits, reason) => (
                 waits,
                 reason.clone(),
-                None,
+                held_by(*bits),
                 Some(row.next_attempt_at),
                 *bits,
             ),

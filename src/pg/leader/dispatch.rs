@@ -262,7 +262,7 @@ impl Leader {
 }
 
 /// The category of the rule on the content that holds a pair, where it is one.
-fn held_by(bits: i32) -> Option<Category> {
+pub fn held_by(bits: i32) -> Option<Category> {
     if bits & hold::FILTER != 0 {
         Some(Category::Filter)
     } else if bits & hold::CONVERSION != 0 {

@@ -61,7 +61,7 @@ impl Leader {
     ) -> Result<Verdicts, Trouble> {
         let mut candidates = Vec::new();
         for row in rows {
-            if row.expunged || !self.configuration.filters(&row.event.partner_id) {
+            if !self.configuration.filters(&row.event.partner_id) {
                 continue;
             }
             let endpoints = if closed_too {
@@ -103,10 +103,32 @@ impl Leader {
         belated: &mut Vec<Belated>,
         endpoints: &[EndpointRow],
     ) -> Result<(), Trouble> {
-        let filters: HashMap<EndpointId, &FilterRow> = endpoints
+        let filters: HashMap<EndpointId, FilterRow> = endpoints
             .iter()
-            .filter_map(|row| Some((row.id, row.filters.last()?)))
+            .filter_map(|row| Some((row.id, row.filters.last()?.clone())))
             .collect();
+        self.filter_pairs(belated, &filters)
+    }
+
+    /// The same for pairs that a range of the feed has none of, by the filters of today.
+    pub fn filter_missed(&mut self, make: &mut Vec<Belated>) -> Result<(), Trouble> {
+        let filters: HashMap<EndpointId, FilterRow> = make
+            .iter()
+            .filter_map(|belated| {
+                let id = belated.pair.endpoint;
+                let endpoint = self.configuration.endpoint(id)?;
+                Some((id, endpoint.filter_at(None)?.clone()))
+            })
+            .collect();
+        self.filter_pairs(make, &filters)
+    }
+
+    /// Reads the events of pairs and asks these filters about them.
+    fn filter_pairs(
+        &mut self,
+        belated: &mut Vec<Belated>,
+        filters: &HashMap<EndpointId, FilterRow>,
+    ) -> Result<(), Trouble> {
         if filters.is_empty() {
             return Ok(());
         }
@@ -228,7 +250,9 @@ impl Leader {
             if passes == Some(false) {
                 verdicts.0.insert(pair, Verdict::Differs);
             }
+            // Of an erased event the ids leave: there is nothing that a condition could be asked about.
             if passes.is_none()
+                && !event.data.is_empty()
                 && let Some((filter, known)) = &filter.condition
             {
                 // What is beyond the bound is refused without being evaluated.

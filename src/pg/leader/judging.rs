@@ -18,7 +18,8 @@ const ROWS: i32 = 32;
 /// How often an endpoint's filter is complained about at most.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Why a delivery was cancelled that was held by a filter.
-const UNMATCHED: &str = "the filter of the endpoint does not match the event";
+/// Why a pair that a filter held is not sent.
+pub const UNMATCHED: &str = "the filter of the endpoint does not match the event";
 
 /// Held pairs of an endpoint that are to be decided about, from where on.
 pub struct Judging {
@@ -99,7 +100,7 @@ impl Leader {
         let candidates = held
             .iter()
             .filter_map(|held| {
-                let row = events.get(&held.pair.event).filter(|row| !row.expunged)?;
+                let row = events.get(&held.pair.event)?;
                 Some(Candidate {
                     event: &row.event,
                     endpoint: id,

@@ -98,6 +98,11 @@ impl Leader {
         if self.keeping_pause() != Some(Duration::ZERO) {
             return Ok(());
         }
+        // What is on its way to the tables may be of those very days. When it cannot be written, that is no trouble of
+        // retention's, and must not be taken for it.
+        if !self.outcomes.changes.is_empty() {
+            self.write()?;
+        }
         let idle = self.flights.is_empty() && self.scheduler.waiting() == 0;
         self.keeping.not_before = Instant::now() + if idle { IDLE } else { BUSY };
         let done = match self.keeping.steps.pop_front() {
@@ -184,10 +189,6 @@ impl Leader {
     }
 
     fn take_step(&mut self, step: Step) -> Result<(), Trouble> {
-        // What is on its way to the tables may be of those very days.
-        if !self.outcomes.changes.is_empty() {
-            self.write()?;
-        }
         match step {
             Step::Expire(day, after) => self.expire_deliveries(day, &after),
             Step::Close(day) => self.close_dead_letters(day),

@@ -12,6 +12,7 @@ use pgrx::prelude::*;
 use super::Leader;
 use super::configuration::Standing;
 use super::dispatch::REPLAYS;
+use super::judging::UNMATCHED;
 use super::memory::Lane;
 use super::transaction::{Trouble, transaction};
 use crate::pg::outbox::{self, Belated, FeedRow, Only, Progress, ReplayRow, Request, Seen, hold};
@@ -251,8 +252,7 @@ impl Leader {
         let mut plan = self.plan_replay(row, &found);
         // What a filter refused was not missed.
         let planned = plan.make.len();
-        let rows = found.facts.values().filter_map(|seen| seen.row.as_ref());
-        self.filter_made(&mut plan.make, rows)?;
+        self.filter_missed(&mut plan.make)?;
         plan.progress.unwanted += count(planned - plan.make.len());
         let at = self.stamp(self.clock.now());
         let (incarnation, request) = (self.incarnation, row.request);
@@ -341,7 +341,7 @@ impl Leader {
                 };
                 let wanted = match row.only {
                     Only::All => true,
-                    Only::Failed => matches!(state.as_str(), "dead" | "cancelled"),
+                    Only::Failed => matches!(state.as_str(), "dead" | "cancelled" | "unmatched"),
                     Only::Missing => false,
                 };
                 if !wanted {
@@ -349,6 +349,9 @@ impl Leader {
                 }
                 if self.memory.contains(pair) || matches!(state.as_str(), "pending" | "retrying") {
                     plan.progress.under_way += 1;
+                } else if state == "unmatched" {
+                    // Held by a filter that could not tell, and refused by a later one.
+                    plan.progress.unwanted += 1;
                 } else if matches!(self.standing(*endpoint), None | Some(Standing::Closed)) {
                     plan.progress.closed += 1;
                 } else if !self.configuration.wants(&event.event, *endpoint) {
@@ -395,7 +398,7 @@ fn find(row: &ReplayRow, after: &(String, i64), limit: i32) -> Found {
         .map(|feed| feed.event.as_str())
         .collect();
     let facts = outbox::facts_of(&ids);
-    let states = outbox::states_of(&ids);
+    let states = outbox::states_of(&ids, UNMATCHED);
     let fenced = if ids.is_empty() {
         HashSet::new()
     } else {

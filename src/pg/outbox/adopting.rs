@@ -155,8 +155,9 @@ statement!(NEWEST, [Vec<&str>, i64, i64],
 // A pair that is there already keeps its state: only new ones become due.
 statement!(MAKE, [Vec<&str>, Vec<i64>, Vec<i32>, Vec<i16>, TimestampWithTimeZone, Vec<i32>, Vec<Option<&str>>],
     "with made as (
-       insert into webhook._delivery (event_id, endpoint_id, state, attempt_count, series_start, revision, next_attempt_at)
-       select r.event, r.endpoint, 'pending', 0, 0, r.revision, case when r.hold = 0 then $5 end
+       insert into webhook._delivery (event_id, endpoint_id, state, attempt_count, series_start, revision, next_attempt_at, last_error_category)
+       select r.event, r.endpoint, 'pending', 0, 0, r.revision, case when r.hold = 0 then $5 end,
+              case when (r.hold & 8) <> 0 then 'filter' end
          from unnest($1, $2, $3, $6) as r (event, endpoint, revision, hold)
        on conflict do nothing
        returning event_id, endpoint_id)

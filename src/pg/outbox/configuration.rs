@@ -56,7 +56,7 @@ macro_rules! endpoint_columns {
                 p.max_in_flight, p.origin, p.created_xid::text, p.created_snapshot::text, p.policy, p.ordered,
                 p.verify, p.pending_url, p.proof_generation, p.proof_asked_at, p.expires_at, p.renewed_at,
                 r.format, p.signature, p.headers::text, r.data_shape, r.fields, r.schema_versions::text,
-                p.filter_version
+                p.filter_version, p.subject_types, p.filter::text
            from webhook._endpoint as p
            left join webhook._endpoint_revision as r
              on r.endpoint_id = p.endpoint_id and r.revision = p.revision
@@ -139,7 +139,15 @@ fn read_endpoints(prev: Option<&Snapshot>, partner: Option<&str>) -> Vec<Endpoin
                 policy: text(14),
                 ordered: row.get::<bool>(15).ok().flatten()?,
                 filter_version: row.get::<i32>(28).ok().flatten()?,
-                filters: Vec::new(),
+                // What is chosen now, for a copy that came without the versions: an endpoint with a filter never does
+                // without one. They take its place below.
+                filters: {
+                    let chosen = (texts(&row, 29), text(30));
+                    let none = chosen.0.is_none() && chosen.1.is_none();
+                    let xid = text(12)?.parse().ok()?;
+                    let chosen = (!none).then(|| FilterRow::new(xid, chosen.0, chosen.1));
+                    chosen.into_iter().collect()
+                },
                 keys: Vec::new(),
                 proof: ProofRow {
                     method: text(16).unwrap_or_default(),
@@ -177,7 +185,9 @@ fn read_endpoints(prev: Option<&Snapshot>, partner: Option<&str>) -> Vec<Endpoin
         .filter(|endpoint| endpoint.filter_version > 0);
     let mut filters = filter_versions(filtered.map(|endpoint| endpoint.id.0).collect());
     for endpoint in &mut endpoints {
-        endpoint.filters = filters.remove(&endpoint.id.0).unwrap_or_default();
+        if let Some(versions) = filters.remove(&endpoint.id.0) {
+            endpoint.filters = versions;
+        }
     }
     endpoints
 }

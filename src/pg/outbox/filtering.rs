@@ -12,12 +12,27 @@ use crate::rules::filter::Filter;
 use crate::rules::ids::{EndpointId, EventId, Pair};
 
 /// A version of an endpoint's filter.
+#[derive(Clone)]
 pub struct FilterRow {
     /// Transaction that chose it.
     pub xid: u64,
     pub subject_types: Option<Vec<String>>,
     /// The condition on the payload, and what it costs; none = it is not one that this version of the library knows.
     pub condition: Option<(String, Option<Filter>)>,
+}
+
+impl FilterRow {
+    pub fn new(xid: u64, subject_types: Option<Vec<String>>, condition: Option<String>) -> Self {
+        let condition = condition.map(|text| {
+            let filter = Filter::parse(&text).ok();
+            (text, filter)
+        });
+        FilterRow {
+            xid,
+            subject_types,
+            condition,
+        }
+    }
 }
 
 /// What a filter says about a payload; none = it cannot say, and why.
@@ -120,14 +135,12 @@ pub fn filter_versions(endpoints: Vec<i64>) -> HashMap<i64, Vec<FilterRow>> {
                 continue;
             };
             let types = row.get::<Vec<Option<String>>>(3).ok().flatten();
-            versions.entry(endpoint).or_default().push(FilterRow {
-                xid,
-                subject_types: types.map(|types| types.into_iter().flatten().collect()),
-                condition: row.get::<String>(4).ok().flatten().map(|text| {
-                    let filter = Filter::parse(&text).ok();
-                    (text, filter)
-                }),
-            });
+            let types = types.map(|types| types.into_iter().flatten().collect());
+            let condition = row.get::<String>(4).ok().flatten();
+            versions
+                .entry(endpoint)
+                .or_default()
+                .push(FilterRow::new(xid, types, condition));
         }
     });
     versions

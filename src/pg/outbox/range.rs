@@ -95,8 +95,10 @@ statement!(FACTS, [Vec<&str>], concat!(
 
 statement!(
     STATES,
-    [Vec<&str>],
-    "select d.event_id, d.endpoint_id, d.state from webhook._delivery as d where d.event_id = any ($1)"
+    [Vec<&str>, &str],
+    "select d.event_id, d.endpoint_id, case when d.state = 'cancelled' and d.reason = $2 then 'unmatched' else d.state end
+       from webhook._delivery as d
+      where d.event_id = any ($1)"
 );
 
 statement!(
@@ -220,21 +222,25 @@ pub fn facts_of(events: &[&str]) -> HashMap<String, Seen> {
 }
 
 /// Every delivery of these events, with its state.
-pub fn states_of(events: &[&str]) -> HashMap<EventId, Vec<(EndpointId, String)>> {
+pub fn states_of(events: &[&str], unmatched: &str) -> HashMap<EventId, Vec<(EndpointId, String)>> {
     let mut states: HashMap<EventId, Vec<(EndpointId, String)>> = HashMap::new();
     if events.is_empty() {
         return states;
     }
-    let found: Vec<(Pair, String)> = select(&STATES, &[events.to_vec().into()], |rows| {
-        rows.filter_map(|row| {
-            let pair = Pair {
-                event: row.get::<String>(1).ok().flatten()?.parse().ok()?,
-                endpoint: EndpointId(row.get::<i64>(2).ok().flatten()?),
-            };
-            Some((pair, row.get::<String>(3).ok().flatten()?))
-        })
-        .collect()
-    });
+    let found: Vec<(Pair, String)> = select(
+        &STATES,
+        &[events.to_vec().into(), unmatched.into()],
+        |rows| {
+            rows.filter_map(|row| {
+                let pair = Pair {
+                    event: row.get::<String>(1).ok().flatten()?.parse().ok()?,
+                    endpoint: EndpointId(row.get::<i64>(2).ok().flatten()?),
+                };
+                Some((pair, row.get::<String>(3).ok().flatten()?))
+            })
+            .collect()
+        },
+    );
     for (pair, state) in found {
         states
             .entry(pair.event)
