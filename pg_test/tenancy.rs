@@ -17,6 +17,7 @@ struct Tenant {
     endpoint: Endpoint,
     delivered: String,
     dead: String,
+    erased: String,
 }
 
 impl Tenant {
@@ -52,11 +53,16 @@ impl Tenant {
         ));
         shop.run(&format!("select webhook.replay('{delivered}')"));
         shop.wait_for_attempts(&delivered, &endpoint, 2);
+        let erased = shop.emit("order.erased", name, "{}");
+        shop.run(&format!(
+            "select webhook.expunge('asked for', event_id => '{erased}')"
+        ));
         Tenant {
             name,
             endpoint,
             delivered,
             dead,
+            erased,
         }
     }
 
@@ -67,6 +73,7 @@ impl Tenant {
             self.endpoint.id.to_string(),
             self.delivered.clone(),
             self.dead.clone(),
+            self.erased.clone(),
         ]
     }
 }
@@ -157,12 +164,13 @@ fn a_partner_sees_its_own_rows_and_no_others_in_every_view() {
             "requests",
             "signing_keys",
             "stat_endpoint",
+            "tombstones",
             "verifications"
         ]
     );
     assert_eq!(
         session.number("select count(*) from webhook.events where type like 'order.%'"),
-        2
+        3
     );
     // The tenant's own URL in full, and published_at, which comes from the feed.
     let own = format!(
@@ -253,9 +261,15 @@ fn foreign_ids_and_absent_ids_get_the_same_answer_and_the_same_plan() {
     assert_eq!(
         functions,
         [
+            "events_after",
             "explain",
+            "export_events",
+            "feed_status",
+            // The same for everybody.
+            "limits",
             "list_deliveries",
             "list_events",
+            "partner_status",
             "read_excerpt",
             // Looks at its arguments only.
             "test_filter"
@@ -281,12 +295,32 @@ fn foreign_ids_and_absent_ids_get_the_same_answer_and_the_same_plan() {
             "explain((select min(event_id) from webhook.events), '?')",
             "endpoint_id",
         ),
+        ("export_events('?', null, null)", "partner_id"),
+        // Without cursors and the time of asking, which are of the partner that was asked about.
+        (
+            "select event_id, type, data from webhook.events_after('?')",
+            "partner_id",
+        ),
+        (
+            "select state, detail, unread, oldest_unread_at, last_published_at from webhook.feed_status('?')",
+            "partner_id",
+        ),
+        (
+            "select state, detail, last_published_at, last_delivered_at, endpoints, waiting, oldest_waiting_at, dead
+               from webhook.partner_status('?')",
+            "partner_id",
+        ),
         ("_publication('rival', '?')", "event_id"),
         ("_publication('acme', '?')", "event_id"),
     ] {
         let mut answers = Vec::new();
         for value in [foreign(column, &mut shop), absent(column)] {
-            let query = format!("select * from webhook.{}", call.replace('?', &value));
+            let call = call.replace('?', &value);
+            let query = if call.starts_with("select") {
+                call
+            } else {
+                format!("select * from webhook.{call}")
+            };
             let mut answer = String::new();
             match session.sql.simple_query(&query) {
                 Ok(rows) => {
