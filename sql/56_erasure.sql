@@ -60,6 +60,8 @@ begin
   end loop;
   -- The last values of a subject's metrics came from somewhere else, and are told of nobody but it.
   if scope <> 'event' then
+    counts := counts || jsonb_build_object('received', coalesce((counts ->> 'received')::bigint, 0)
+      + webhook._expunge_received(webhook._received_of(partner_id, subject_type, subject_id)));
     delete from webhook._observation o
      where (scope = 'partner' or (o.subject_type = expunge.subject_type and o.subject_id = expunge.subject_id))
        and (expunge.partner_id is null or o.partner_id = expunge.partner_id);
@@ -139,6 +141,13 @@ begin
     end loop;
   end loop;
   if erasure.scope <> 'event' then
+    -- What came since is another matter.
+    select count(*)
+      into n
+      from webhook._inbox i
+     where i.inbox_id = any (webhook._received_of(erasure.partner_id, erasure.subject_type, erasure.subject_id))
+       and i.received_at < erasure.at;
+    counted := counted || jsonb_build_object('received', coalesce((counted ->> 'received')::bigint, 0) + n);
     select count(*)
       into n
       from webhook._observation o

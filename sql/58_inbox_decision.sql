@@ -176,6 +176,39 @@ comment on function webhook.replay_inbox(text, text, timestamptz, timestamptz) i
 create function webhook._expunge_inbox(
   event_ids text[] -- events to erase, of whatever source
 ) returns bigint -- events that were erased
+language sql volatile parallel unsafe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+  select webhook._expunge_received(array(
+    select i.inbox_id
+      from webhook._inbox_source s
+      join webhook._inbox i on i.source_id = s.source_id
+     where i.event_id = any (event_ids)
+       and i.expunged_at is null))
+$$;
+comment on function webhook._expunge_inbox(text[]) is 'Erases what was received of these events.';
+
+create function webhook._received_of(
+  partner_id text,   -- a partner; null = of all
+  subject_type text, -- kind of a subject; null = whatever it is about
+  subject_id text    -- its identity
+) returns bigint[] -- rows of _inbox whose payload is there
+language sql stable parallel safe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+  select coalesce(array_agg(i.inbox_id), '{}')
+    from webhook._inbox i
+   where i.expunged_at is null
+     and (_received_of.partner_id is null or i.partner_id = _received_of.partner_id)
+     and (_received_of.subject_type is null
+          or (i.subject_type = _received_of.subject_type and i.subject_id = _received_of.subject_id))
+$$;
+comment on function webhook._received_of(text, text, text) is
+  'What others sent about a partner or a subject: their events have ids of their own, so these are found by what they say.';
+
+create function webhook._expunge_received(
+  inbox_ids bigint[] -- rows of _inbox
+) returns bigint -- events that were erased
 language plpgsql volatile parallel unsafe
 set search_path = pg_catalog, webhook, pg_temp
 as $$
@@ -184,9 +217,8 @@ declare
 begin
   with target as (
     select i.inbox_id, i.source_id, i.partner_id, i.subject_type, i.subject_id, i.subject_version
-      from webhook._inbox_source s
-      join webhook._inbox i on i.source_id = s.source_id
-     where i.event_id = any (event_ids)
+      from webhook._inbox i
+     where i.inbox_id = any (inbox_ids)
        and i.expunged_at is null
        for no key update of i),
   gone as (
@@ -223,7 +255,7 @@ begin
   return expunged;
 end
 $$;
-comment on function webhook._expunge_inbox(text[]) is
+comment on function webhook._expunge_received(bigint[]) is
   'Erases what received events say and what handlers noted. Ids, times and tenant stay, so that they are not received anew; what was not processed will not be.';
 
 create function webhook._trim_inbox(

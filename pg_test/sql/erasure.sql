@@ -75,3 +75,18 @@ update webhook._event set body = '1' where event_id = :'one';
 insert into webhook._excerpt (endpoint_id, event_id, attempt_no, body) values (:hook, :'one', 2, 'Hello Ada');
 select item, remaining from webhook.confirm_erasure(:erasure) where remaining > 0;
 rollback;
+
+-- What others sent has ids of its own: it is found by whom it is about, and nobody else's goes with it.
+begin;
+insert into webhook._inbox_source (source_id, name, profile, partner_id, tolerance, validation, same_body, max_body, max_pending)
+values (77, 'regress.erasure', 'v1', 'regress.erasure', '5 min', 'off', true, 1, 1);
+insert into webhook._inbox (inbox_id, source_id, event_id, partner_id, subject_type, subject_id, bytes, body, received_at)
+select n, 77, 'in-' || n, partner, kind, subject, 12, 'confidential', now() - interval '1 minute'
+  from (values (1, 'regress.erasure', 'customer', '77'), (2, 'regress.erasure', 'customer', '78'), (3, 'regress.rival', 'customer', '77')) as v (n, partner, kind, subject);
+select webhook.expunge('asked for', partner_id => 'regress.erasure', subject_type => 'customer', subject_id => '77') as erasure \gset
+select event_id, body is null, expunged_at is not null, subject_id from webhook._inbox where source_id = 77 order by 1;
+select item, erased, remaining from webhook.confirm_erasure(:erasure) where item = 'received';
+select webhook.expunge('asked for', partner_id => 'regress.erasure') as erasure \gset
+select event_id, body is null from webhook._inbox where source_id = 77 order by 1;
+select item, erased, remaining from webhook.confirm_erasure(:erasure) where item = 'received';
+rollback;
