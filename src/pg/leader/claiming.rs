@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::control::{UNWANTED, unwanted_type};
-use super::dispatch::held_by;
-use super::dispatch::{CLASSES, REPLAYS};
+use super::dispatch::{CLASSES, REPLAYS, held_by};
 use super::memory::Lane;
 use super::pair::Waiting;
 use super::recovery::SUSPECT_AFTER;

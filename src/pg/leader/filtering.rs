@@ -112,15 +112,18 @@ impl Leader {
 
     /// The same for pairs that a range of the feed has none of, by the filters of today.
     pub fn filter_missed(&mut self, make: &mut Vec<Belated>) -> Result<(), Trouble> {
-        let filters: HashMap<EndpointId, FilterRow> = make
-            .iter()
+        let filters = self.filters_of_today(make);
+        self.filter_pairs(make, &filters)
+    }
+
+    fn filters_of_today(&self, make: &[Belated]) -> HashMap<EndpointId, FilterRow> {
+        make.iter()
             .filter_map(|belated| {
                 let id = belated.pair.endpoint;
                 let endpoint = self.configuration.endpoint(id)?;
                 Some((id, endpoint.filter_at(None)?.clone()))
             })
-            .collect();
-        self.filter_pairs(make, &filters)
+            .collect()
     }
 
     /// Reads the events of pairs and asks these filters about them.
@@ -139,48 +142,35 @@ impl Leader {
             .take(BELATED_EVENTS)
             .collect();
         let events = self.events(&asked)?;
-        let candidates = belated
-            .iter()
-            .filter_map(|belated| {
-                Some(Candidate {
-                    event: &events.get(&belated.pair.event)?.event,
-                    endpoint: belated.pair.endpoint,
-                    filter: filters.get(&belated.pair.endpoint)?,
-                })
-            })
-            .collect();
-        let mut verdicts = self.weigh(candidates, BATCH_COST, false)?;
-        for belated in belated.iter() {
-            if filters.contains_key(&belated.pair.endpoint)
-                && !events.contains_key(&belated.pair.event)
-            {
-                verdicts.0.insert(belated.pair, Verdict::Later);
-            }
-        }
-        self.apply(&verdicts, belated);
-        Ok(())
+        self.ask_pairs(belated, filters, |id| events.get(&id))
     }
 
-    /// The same for pairs of these events that were never made, by the filters of today.
-    pub fn filter_made<'r>(
+    /// Asks these filters about pairs whose events are at hand; about the others later.
+    fn ask_pairs<'r>(
         &mut self,
-        make: &mut Vec<Belated>,
-        rows: impl Iterator<Item = &'r Row>,
+        belated: &mut Vec<Belated>,
+        filters: &HashMap<EndpointId, FilterRow>,
+        row: impl Fn(EventId) -> Option<&'r Row>,
     ) -> Result<(), Trouble> {
-        let rows: HashMap<EventId, &Row> = rows.map(|row| (row.event.id, row)).collect();
-        let candidates: Vec<Candidate<'_>> = make
-            .iter()
-            .filter_map(|belated| {
-                let endpoint = self.configuration.endpoint(belated.pair.endpoint)?;
-                Some(Candidate {
-                    event: &rows.get(&belated.pair.event)?.event,
-                    endpoint: belated.pair.endpoint,
-                    filter: endpoint.filter_at(None)?,
-                })
-            })
-            .collect();
-        let verdicts = self.weigh(candidates, BATCH_COST, false)?;
-        self.apply(&verdicts, make);
+        let mut unread = Vec::new();
+        let mut candidates = Vec::new();
+        for Belated { pair, .. } in belated.iter() {
+            let Some(filter) = filters.get(&pair.endpoint) else {
+                continue;
+            };
+            match row(pair.event) {
+                Some(row) => candidates.push(Candidate {
+                    event: &row.event,
+                    endpoint: pair.endpoint,
+                    filter,
+                }),
+                None => unread.push(*pair),
+            }
+        }
+        let mut verdicts = self.weigh(candidates, BATCH_COST, false)?;
+        let later = unread.into_iter().map(|pair| (pair, Verdict::Later));
+        verdicts.0.extend(later);
+        self.apply(&verdicts, belated);
         Ok(())
     }
 
@@ -197,7 +187,9 @@ impl Leader {
             .filter(|pair| has_filter(*pair).is_some())
             .collect();
         let rows = found.rows.iter().filter_map(|seen| seen.row.as_ref());
-        self.filter_made(&mut plan.make, rows)?;
+        let rows: HashMap<EventId, &Row> = rows.map(|row| (row.event.id, row)).collect();
+        let filters = self.filters_of_today(&plan.make);
+        self.ask_pairs(&mut plan.make, &filters, |id| rows.get(&id).copied())?;
         let held = if resumed.is_empty() {
             Vec::new()
         } else {
