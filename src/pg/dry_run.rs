@@ -212,6 +212,7 @@ fn request(
         body: Arc::clone(&message.body),
         keys: endpoint.keys.at(now),
         fault: None,
+        room: 1,
     };
     let agent = super::leader::user_agent();
     let headers = on_the_wire(&job, &target, now, &agent)?;

@@ -1,20 +1,24 @@
 //! The threads that send. Jobs go in, outcomes come out, an eventfd says when. Threads are started as
-//! the work needs them, never joined, and end when idle: fewer threads carry more (at 16 threads the
-//! client does half as much again as at 64). A job that panics is an outcome like any other.
+//! the work needs them, never joined, and end when idle. A job that panics is an outcome like any other.
+//!
+//! A thread that ends a job takes the next one in the same breath; nobody is woken who is awake. With a system call
+//! for each hand-over the threads spent more on waking one another than on requests.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::rules::delivery::Outcome;
+use crate::rules::ids::EndpointId;
 use crate::wire::challenge::{self, ChallengeJob};
 use crate::wire::classify;
 use crate::wire::client::Client;
 use crate::wire::job::{Done, Job};
+use crate::wire::queue::{Queue, Returned, Task, ended_well};
 use crate::wire::send;
 use crate::wire::threads::{self, IDLE, lock};
 
@@ -24,51 +28,56 @@ pub struct Crew {
     shared: Arc<Shared>,
 }
 
-/// What a thread is given.
-enum Task {
-    Event(Job),
-    Challenge(Box<ChallengeJob>),
-}
-
-impl Task {
-    fn ticket(&self) -> u64 {
-        match self {
-            Task::Event(job) => job.ticket,
-            Task::Challenge(job) => job.ticket,
-        }
-    }
-}
-
 type Proof = Result<(), &'static str>;
 type Work = dyn Fn(&Client, &Job) -> Outcome + Send + Sync;
+type Gate = dyn Fn() -> bool + Send + Sync;
 
 struct Shared {
     work: Box<Work>,
     client: RwLock<Arc<Client>>,
-    queue: Mutex<Queue>,
+    /// Asked before each job begins: false sends it back.
+    gate: Box<Gate>,
+    state: Mutex<State>,
     wanted: Condvar,
-    done: Mutex<Vec<Done>>,
+    ended: Mutex<Ended>,
     wake: EventFd,
 }
 
-struct Queue {
-    jobs: VecDeque<Task>,
+struct State {
+    queue: Queue,
     max_threads: usize,
     /// All threads: those that send and those that wait.
     threads: usize,
+    /// Those that wait for a job and were not woken for one.
+    idle: usize,
+    /// Those that wait and were woken: one for each wake that nobody has answered yet.
+    woken: usize,
     sending: usize,
     closed: bool,
 }
 
+/// What has come back.
+#[derive(Default)]
+struct Ended {
+    done: Vec<Done>,
+    returned: Vec<u64>,
+}
+
 impl Crew {
-    /// A crew of at most so many threads; it starts with none.
-    pub fn new(max_threads: usize, client: Arc<Client>) -> io::Result<Crew> {
-        Crew::with_work(max_threads, client, Box::new(send::send))
+    /// A crew of at most so many threads; it starts with none. `gate` is asked before each job begins, by whoever
+    /// begins it: while it says no, jobs come back.
+    pub fn new(
+        max_threads: usize,
+        client: Arc<Client>,
+        gate: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> io::Result<Crew> {
+        Crew::with_work(max_threads, client, Box::new(gate), Box::new(send::send))
     }
 
     pub(super) fn with_work(
         max_threads: usize,
         client: Arc<Client>,
+        gate: Box<Gate>,
         work: Box<Work>,
     ) -> io::Result<Crew> {
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
@@ -76,39 +85,56 @@ impl Crew {
             shared: Arc::new(Shared {
                 work,
                 client: RwLock::new(client),
-                queue: Mutex::new(Queue {
-                    jobs: VecDeque::new(),
+                gate,
+                state: Mutex::new(State {
+                    queue: Queue::default(),
                     max_threads: max_threads.max(1),
                     threads: 0,
+                    idle: 0,
+                    woken: 0,
                     sending: 0,
                     closed: false,
                 }),
                 wanted: Condvar::new(),
-                done: Mutex::default(),
+                ended: Mutex::default(),
                 wake,
             }),
         })
     }
 
-    /// Queues a job. Starts a thread when none is idle and there may be more.
-    pub fn submit(&mut self, job: Job) {
-        self.queue(Task::Event(job));
+    /// Queues jobs, in this order. Starts threads when none is idle and there may be more.
+    pub fn submit(&mut self, jobs: impl IntoIterator<Item = Job>) {
+        let now = Instant::now();
+        let mut state = lock(&self.shared.state);
+        for job in jobs {
+            state.queue.push(Task::Event(Box::new(job)), now);
+        }
+        self.shared.staff(state);
     }
 
     /// The same for a challenge.
     pub fn submit_challenge(&mut self, job: ChallengeJob) {
-        self.queue(Task::Challenge(Box::new(job)));
+        let mut state = lock(&self.shared.state);
+        state.queue.push(Task::Challenge(Box::new(job)), Instant::now());
+        self.shared.staff(state);
     }
 
-    fn queue(&self, task: Task) {
-        lock(&self.shared.queue).jobs.push_back(task);
-        self.shared.staff();
-        self.shared.wanted.notify_one();
+    /// Moves what is done to `into`, and the tickets of jobs that came back without having begun to `returned`. To miss
+    /// nothing, clear the event first.
+    pub fn take_done(&self, into: &mut Vec<Done>, returned: &mut Vec<u64>) {
+        let mut ended = lock(&self.shared.ended);
+        into.append(&mut ended.done);
+        returned.append(&mut ended.returned);
     }
 
-    /// Moves what is done to `into`. To miss nothing, clear the event first.
-    pub fn take_done(&self, into: &mut Vec<Done>) {
-        into.append(&mut lock(&self.shared.done));
+    /// Takes back every job that has not begun, challenges left out.
+    pub fn recall(&self) -> Returned {
+        lock(&self.shared.state).queue.recall()
+    }
+
+    /// How long the oldest job that has not begun has been waiting.
+    pub fn waited(&self) -> Option<Duration> {
+        lock(&self.shared.state).queue.oldest().map(|since| since.elapsed())
     }
 
     /// Readable when something is done.
@@ -133,142 +159,233 @@ impl Crew {
 
     /// Changes the limit. Threads above it end after their job.
     pub fn set_max_threads(&mut self, max_threads: usize) {
-        lock(&self.shared.queue).max_threads = max_threads.max(1);
-        self.shared.staff();
+        let mut state = lock(&self.shared.state);
+        state.max_threads = max_threads.max(1);
+        self.shared.staff(state);
         self.shared.wanted.notify_all();
     }
 
     /// How many threads there are.
     pub fn threads(&self) -> usize {
-        lock(&self.shared.queue).threads
+        lock(&self.shared.state).threads
     }
 
     /// How many jobs are queued or being sent.
     pub fn in_flight(&self) -> usize {
-        let queue = lock(&self.shared.queue);
-        queue.jobs.len() + queue.sending
+        let state = lock(&self.shared.state);
+        state.queue.len() + state.sending
     }
 }
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        let mut queue = lock(&self.shared.queue);
-        queue.closed = true;
-        queue.jobs.clear();
+        let mut state = lock(&self.shared.state);
+        state.closed = true;
+        state.queue.clear();
         self.shared.wanted.notify_all();
     }
 }
 
 impl Shared {
-    /// Starts the threads the queue needs. When there is none and none can be started, nobody would
+    /// Wakes or starts the threads the queue needs. When there is none and none can be started, nobody would
     /// ever come to the queued jobs: they fail at once.
-    fn staff(self: &Arc<Shared>) {
-        let mut queue = lock(&self.queue);
-        while queue.jobs.len() > queue.threads - queue.sending && queue.threads < queue.max_threads
-        {
+    fn staff(self: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
+        let mut needed = state.queue.ready();
+        // Those that were woken and did not come yet will take theirs.
+        let on_their_way = state.threads - state.sending - state.idle;
+        needed = needed.saturating_sub(on_their_way);
+        let woken = needed.min(state.idle);
+        state.idle -= woken;
+        state.woken += woken;
+        needed -= woken;
+        while needed > 0 && state.threads < state.max_threads {
             let shared = Arc::clone(self);
             if threads::spawn("webhook sender", move || shared.serve()).is_ok() {
-                queue.threads += 1;
+                state.threads += 1;
+                needed -= 1;
                 continue;
             }
-            if queue.threads == 0 {
-                let stranded: Vec<Task> = queue.jobs.drain(..).collect();
-                drop(queue);
+            if state.threads == 0 {
+                let stranded: Vec<Task> = std::iter::from_fn(|| state.queue.pop()).collect();
+                drop(state);
                 for task in stranded {
-                    self.finish(task.ticket(), not_sent("could not start a thread"), None);
+                    self.tell(task.ticket(), not_sent("could not start a thread"), None);
                 }
+                return;
             }
-            return;
+            break;
+        }
+        drop(state);
+        for _ in 0..woken {
+            self.wanted.notify_one();
         }
     }
 
     /// The life of a thread. It outlives a panic, which `Sending` has turned into an outcome.
     fn serve(self: Arc<Shared>) {
         let send_all = || {
-            while let Some(task) = self.next() {
+            let mut ended = None;
+            while let Some(task) = self.next(ended.take()) {
                 let sending = Sending {
                     shared: &self,
                     ticket: task.ticket(),
-                    outcome: None,
+                    endpoint: match &task {
+                        Task::Event(job) => Some(job.pair.endpoint),
+                        Task::Challenge(_) => None,
+                    },
                     proof: matches!(task, Task::Challenge(_)).then_some(Err("nothing was sent")),
                 };
+                if sending.endpoint.is_some() && !(self.gate)() {
+                    sending.send_back();
+                    continue;
+                }
                 // Cloned, so that the lock is not held while the job is sent.
                 let client =
                     Arc::clone(&self.client.read().unwrap_or_else(PoisonError::into_inner));
-                match &task {
+                ended = Some(match &task {
                     Task::Event(job) => sending.end((self.work)(&client, job), None),
                     Task::Challenge(job) => {
                         let (outcome, proof) = challenge::send(&client, job);
-                        sending.end(outcome, Some(proof));
+                        sending.end(outcome, Some(proof))
                     }
-                }
+                });
             }
         };
         while catch_unwind(AssertUnwindSafe(send_all)).is_err() {}
     }
 
-    /// The next job; `None` ends the thread.
-    fn next(&self) -> Option<Task> {
-        let mut queue = lock(&self.queue);
+    /// The next job after one that has ended; `None` ends the thread.
+    fn next(self: &Arc<Shared>, ended: Option<Finished>) -> Option<Task> {
+        let mut state = lock(&self.state);
+        if let Some(ended) = ended {
+            state = self.leave(state, ended);
+        }
         loop {
-            if queue.closed || queue.threads > queue.max_threads {
+            if state.closed || state.threads > state.max_threads {
                 break;
             }
-            if let Some(job) = queue.jobs.pop_front() {
-                queue.sending += 1;
-                return Some(job);
+            if let Some(task) = state.queue.pop() {
+                state.sending += 1;
+                return Some(task);
             }
+            state.idle += 1;
             let (woken, waited) = self
                 .wanted
-                .wait_timeout(queue, IDLE)
+                .wait_timeout(state, IDLE)
                 .unwrap_or_else(PoisonError::into_inner);
-            queue = woken;
-            if waited.timed_out() && queue.jobs.is_empty() {
+            state = woken;
+            // Whoever comes first answers a wake, whichever of them was meant.
+            if state.woken > 0 {
+                state.woken -= 1;
+            } else {
+                state.idle -= 1;
+            }
+            if waited.timed_out() && state.queue.ready() == 0 {
                 break;
             }
         }
-        queue.threads -= 1;
+        state.threads -= 1;
         None
     }
 
-    fn finish(&self, ticket: u64, outcome: Outcome, proof: Option<Proof>) {
-        let mut done = lock(&self.done);
-        done.push(Done {
+    /// A job has ended; what waited for it may go, or comes back.
+    fn leave<'a>(
+        self: &'a Arc<Shared>,
+        mut state: MutexGuard<'a, State>,
+        ended: Finished,
+    ) -> MutexGuard<'a, State> {
+        state.sending -= 1;
+        let Some(endpoint) = ended.endpoint else {
+            return state;
+        };
+        let returned = state.queue.ended(endpoint, ended.well);
+        if returned.is_empty() {
+            return state;
+        }
+        drop(state);
+        self.give_back(returned);
+        lock(&self.state)
+    }
+
+    fn give_back(&self, returned: Vec<u64>) {
+        let mut ended = lock(&self.ended);
+        let first = ended.done.is_empty() && ended.returned.is_empty();
+        ended.returned.extend(returned);
+        drop(ended);
+        if first {
+            self.wake();
+        }
+    }
+
+    fn tell(&self, ticket: u64, outcome: Outcome, proof: Option<Proof>) {
+        let mut ended = lock(&self.ended);
+        let first = ended.done.is_empty() && ended.returned.is_empty();
+        ended.done.push(Done {
             ticket,
             outcome,
             proof,
         });
-        let first = done.len() == 1;
-        drop(done);
+        drop(ended);
         // Who takes the list takes all of it, so the first entry is the only one that must wake.
         if first {
-            // It can only fail when it is readable already.
-            let _ = self.wake.write(1);
+            self.wake();
         }
     }
+
+    fn wake(&self) {
+        // It can only fail when it is readable already.
+        let _ = self.wake.write(1);
+    }
+}
+
+/// A job that has ended.
+struct Finished {
+    /// None = a challenge.
+    endpoint: Option<EndpointId>,
+    well: bool,
 }
 
 /// A job in the hands of a thread: it ends with an outcome, even if the thread panics.
 struct Sending<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
     ticket: u64,
-    outcome: Option<Outcome>,
+    endpoint: Option<EndpointId>,
     proof: Option<Proof>,
 }
 
 impl Sending<'_> {
-    fn end(mut self, outcome: Outcome, proof: Option<Proof>) {
-        self.outcome = Some(outcome);
-        self.proof = proof;
+    /// Tells the outcome; what is returned is said with the next look at the queue, which saves one.
+    fn end(self, outcome: Outcome, proof: Option<Proof>) -> Finished {
+        let finished = Finished {
+            endpoint: self.endpoint,
+            well: ended_well(&outcome),
+        };
+        self.shared.tell(self.ticket, outcome, proof);
+        std::mem::forget(self);
+        finished
+    }
+
+    /// It has not begun, and does not.
+    fn send_back(self) {
+        self.shared.give_back(vec![self.ticket]);
+        self.leave();
+        std::mem::forget(self);
+    }
+
+    fn leave(&self) {
+        let ended = Finished {
+            endpoint: self.endpoint,
+            well: false,
+        };
+        drop(self.shared.leave(lock(&self.shared.state), ended));
     }
 }
 
+/// Dropped by a panic.
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
-        let outcome = self.outcome.take();
-        let outcome = outcome.unwrap_or_else(|| not_sent("sender panicked"));
-        self.shared.finish(self.ticket, outcome, self.proof);
-        lock(&self.shared.queue).sending -= 1;
+        self.shared.tell(self.ticket, not_sent("sender panicked"), self.proof);
+        self.leave();
     }
 }
 

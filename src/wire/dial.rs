@@ -73,7 +73,7 @@ impl Dialer {
         } else {
             Either::A(socket)
         };
-        Ok(Connection { transport, peer })
+        Ok(Connection::new(transport, peer))
     }
 }
 

@@ -217,10 +217,8 @@ impl Connector for Scripted {
         let (stream, peer) = said(&lock(&SAID));
         // Kept open until this thread's next connection: a close would throw away what was not read.
         PEER.set(Some(peer));
-        let connection = Connection {
-            peer: stream.peer_addr()?,
-            transport: Either::A(Socket::new(stream)),
-        };
+        let address = stream.peer_addr()?;
+        let connection = Connection::new(Either::A(Socket::new(stream)), address);
         Ok(Some(Lease::new(connection, key, Arc::new(Pool::new(0, 0)))))
     }
 }

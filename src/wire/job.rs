@@ -43,6 +43,8 @@ pub struct Job {
     pub keys: Arc<Vec<SigningKey>>,
     /// What is wrong with it on purpose.
     pub fault: Option<Fault>,
+    /// How many jobs of its endpoint may run at once; what is given beyond waits for one of them to end well.
+    pub room: usize,
 }
 
 /// One attempt made.

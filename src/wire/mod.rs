@@ -18,6 +18,7 @@ pub mod job;
 mod lookup;
 mod pool;
 mod proxy;
+mod queue;
 pub mod resolver;
 pub mod send;
 mod socket;

@@ -38,6 +38,33 @@ pub(super) struct Key {
 pub(super) struct Connection {
     pub transport: Either<Socket, TlsSocket>,
     pub peer: SocketAddr,
+    /// The head of a request, kept back to go out with the body.
+    pub head: Vec<u8>,
+}
+
+impl Connection {
+    pub(super) fn new(transport: Either<Socket, TlsSocket>, peer: SocketAddr) -> Connection {
+        Connection {
+            transport,
+            peer,
+            head: Vec::new(),
+        }
+    }
+
+    /// Sends the head that was kept back, and what is in the output buffer behind it.
+    fn send(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
+        let mut bytes = std::mem::take(&mut self.head);
+        let output = self.transport.buffers().output();
+        bytes.extend_from_slice(output.get(..amount).unwrap_or(output));
+        let sent = match &mut self.transport {
+            Either::A(socket) => socket.send(&bytes, timeout),
+            Either::B(socket) => socket.send(&bytes, timeout),
+        };
+        // Its room is used again by the next request.
+        bytes.clear();
+        self.head = bytes;
+        sent
+    }
 }
 
 /// The idle connections of one client.
@@ -161,6 +188,9 @@ pub(super) struct Lease {
     pool: Arc<Pool>,
     /// Shown when the connection is gone; ureq does not look any more by then.
     none: LazyBuffers,
+    /// The head of the request was handed over. ureq hands over head and body apart; sent apart, they would be two
+    /// system calls and two packets, and the receiver would wake twice.
+    begun: bool,
 }
 
 impl Lease {
@@ -170,6 +200,7 @@ impl Lease {
             key,
             pool,
             none: LazyBuffers::new(1, 1),
+            begun: false,
         }
     }
 
@@ -223,10 +254,26 @@ impl Transport for Lease {
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
         exchange::reach(Phase::Send);
-        self.transport()?.transmit_output(amount, timeout)
+        let begun = std::mem::replace(&mut self.begun, true);
+        let Some(connection) = &mut self.connection else {
+            return Err(io::Error::from(ErrorKind::NotConnected).into());
+        };
+        if begun {
+            return connection.send(amount, timeout);
+        }
+        let output = connection.transport.buffers().output();
+        let output = output.get(..amount).unwrap_or(output);
+        connection.head.clear();
+        connection.head.extend_from_slice(output);
+        Ok(())
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
+        if let Some(connection) = &mut self.connection
+            && !connection.head.is_empty()
+        {
+            connection.send(0, timeout)?;
+        }
         exchange::listen()?;
         let before = self.buffers().input().len();
         let went_on = match self.transport()?.await_input(timeout) {

@@ -22,11 +22,18 @@ pub(super) const OUTPUT_BUFFER: usize = 16 * 1024;
 /// should ever be forgotten, this one holds.
 pub(super) const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
+/// A time-out of the socket may be this much longer than what is left of the deadline.
+const SLACK: Duration = Duration::from_millis(5);
+
 /// An open TCP connection with its buffers.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
     buffers: LazyBuffers,
+    /// The time-outs that the socket has: setting one is a system call, and most requests on a connection that is
+    /// kept have the same.
+    read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
 }
 
 impl Socket {
@@ -34,7 +41,28 @@ impl Socket {
         Socket {
             stream,
             buffers: LazyBuffers::new(INPUT_BUFFER, OUTPUT_BUFFER),
+            read_timeout: None,
+            write_timeout: None,
         }
+    }
+
+    /// Writes all of it before the deadline.
+    pub(super) fn send(&mut self, bytes: &[u8], timeout: NextTimeout) -> Result<(), Error> {
+        let deadline = deadline(timeout);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let left = left(deadline, timeout.reason)?;
+            if !is_close(self.write_timeout, left) {
+                self.stream.set_write_timeout(Some(left))?;
+                self.write_timeout = Some(left);
+            }
+            match (&self.stream).write(rest) {
+                Ok(0) => return Err(std::io::Error::from(ErrorKind::WriteZero).into()),
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(error) => pass_if_passing(error)?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -44,26 +72,19 @@ impl Transport for Socket {
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
-        let deadline = deadline(timeout);
         let output = self.buffers.output();
-        let mut rest = output.get(..amount).unwrap_or(output);
-        while !rest.is_empty() {
-            let left = left(deadline, timeout.reason)?;
-            self.stream.set_write_timeout(Some(left))?;
-            match (&self.stream).write(rest) {
-                Ok(0) => return Err(std::io::Error::from(ErrorKind::WriteZero).into()),
-                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-                Err(error) => pass_unless_passing(error, timeout.reason)?,
-            }
-        }
-        Ok(())
+        let output = output.get(..amount).unwrap_or(output).to_vec();
+        self.send(&output, timeout)
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
         let deadline = deadline(timeout);
         loop {
             let left = left(deadline, timeout.reason)?;
-            self.stream.set_read_timeout(Some(left))?;
+            if !is_close(self.read_timeout, left) {
+                self.stream.set_read_timeout(Some(left))?;
+                self.read_timeout = Some(left);
+            }
             let room = self.buffers.input_append_buf();
             #[cfg(any(test, feature = "fuzz"))]
             let room = crate::wire::fuzz::piece(room);
@@ -72,7 +93,7 @@ impl Transport for Socket {
                     self.buffers.input_appended(amount);
                     return Ok(amount > 0);
                 }
-                Err(error) => pass_unless_passing(error, timeout.reason)?,
+                Err(error) => pass_if_passing(error)?,
             }
         }
     }
@@ -99,11 +120,16 @@ fn left(deadline: Instant, reason: Timeout) -> Result<Duration, Error> {
     Ok(left.max(Duration::from_millis(1)))
 }
 
-/// An interrupted call is made again; a socket timeout becomes ureq's.
-fn pass_unless_passing(error: std::io::Error, reason: Timeout) -> Result<(), Error> {
+/// Whether a time-out that the socket has will do: at most a little longer than `left`. A shorter one ends a call
+/// early, and the call is made again.
+fn is_close(set: Option<Duration>, left: Duration) -> bool {
+    set.is_some_and(|set| set <= left + SLACK && set >= left / 2)
+}
+
+/// An interrupted call is made again, and so is one that the time-out of the socket ended: the deadline decides.
+fn pass_if_passing(error: std::io::Error) -> Result<(), Error> {
     match error.kind() {
-        ErrorKind::Interrupted => Ok(()),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => Err(Error::Timeout(reason)),
+        ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(()),
         _ => Err(error.into()),
     }
 }

@@ -95,17 +95,24 @@ pub(super) struct TlsSocket {
     stream: StreamOwned<ClientConnection, TransportAdapter<Socket>>,
 }
 
+impl TlsSocket {
+    /// Writes all of it before the deadline.
+    pub(super) fn send(&mut self, bytes: &[u8], timeout: NextTimeout) -> Result<(), Error> {
+        self.stream.get_mut().set_timeout(timeout);
+        self.stream.write_all(bytes)?;
+        Ok(())
+    }
+}
+
 impl Transport for TlsSocket {
     fn buffers(&mut self) -> &mut dyn Buffers {
         &mut self.buffers
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
-        self.stream.get_mut().set_timeout(timeout);
         let output = self.buffers.output();
-        let output = output.get(..amount).unwrap_or(output);
-        self.stream.write_all(output)?;
-        Ok(())
+        let output = output.get(..amount).unwrap_or(output).to_vec();
+        self.send(&output, timeout)
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {

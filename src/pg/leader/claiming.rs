@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::control::{UNWANTED, unwanted_type};
 use super::dispatch::{CLASSES, REPLAYS, held_by};
-use super::memory::Lane;
+use super::memory::{Claimable, Lane};
 use super::pair::Waiting;
 use super::recovery::SUSPECT_AFTER;
 use super::transaction::{Trouble, transaction};
@@ -21,7 +21,7 @@ use crate::rules::revision::Wanted;
 
 /// Queues claimed from in one transaction, and rows taken of each at most.
 const CLAIM_QUEUES: usize = 100;
-const CLAIM_ROWS: usize = 64;
+const CLAIM_ROWS: usize = 1_024;
 /// Every so many claims a place is kept for a class behind the first.
 const KEEP_EVERY: u32 = 5;
 /// How long a suspect waits while another one is being sent.
@@ -38,8 +38,9 @@ impl Leader {
     /// Claims due pairs for endpoints that have room, and lets them wait for their turn.
     pub fn claim(&mut self) -> Result<(), Trouble> {
         let now = self.clock.now();
-        let (pairs, bytes) = self.memory.claimable(self.settings.max_in_flight * 2);
-        let claims = self.claims(now, pairs);
+        let may = self.memory.claimable(self.settings.max_in_flight * 2);
+        let bytes = may.bytes;
+        let claims = self.claims(now, may);
         if claims.is_empty() || bytes == 0 || self.is_finding_its_way() {
             return Ok(());
         }
@@ -136,6 +137,7 @@ impl Leader {
     /// Queues that are due and whose endpoint and partner have room, with how much.
     pub fn claimable(&self, now: i64) -> impl Iterator<Item = (EndpointId, i16, usize)> + '_ {
         let partners = self.claimed_by_partner();
+        let may = self.memory.claimable(self.settings.max_in_flight * 2);
         self.due_order
             .iter()
             .take_while(move |(at, _, _)| *at <= now)
@@ -149,9 +151,10 @@ impl Leader {
                 let of_partner = (self.settings.max_in_flight_per_partner * 2).saturating_sub(held);
                 let room = self
                     .scheduler
-                    .room_for(*endpoint, now)
-                    .min(of_partner)
+                    .room_to_claim(*endpoint, now)
                     .min(CLAIM_ROWS);
+                let (few, beyond) = self.memory.split(*endpoint, room);
+                let room = few.min(of_partner) + beyond.min(may.beyond);
                 (room > 0).then_some((*endpoint, *class, room))
             })
     }
@@ -169,21 +172,21 @@ impl Leader {
 
     /// Whether memory has room for claimed pairs.
     pub fn may_claim(&self) -> bool {
-        let (pairs, bytes) = self.memory.claimable(self.settings.max_in_flight * 2);
-        pairs > 0 && bytes > 0
+        let may = self.memory.claimable(self.settings.max_in_flight * 2);
+        may.pairs > 0 && may.bytes > 0
     }
 
-    /// What to claim now, at most `pairs` in all, with the keysets to go on from. Of an endpoint's
+    /// What to claim now, with the keysets to go on from. Of an endpoint's
     /// classes the first has its way; every few claims one place is kept for the others in turn, so that an endless
     /// stream of the first does not starve it.
-    fn claims(&mut self, now: i64, mut pairs: usize) -> Vec<Claim> {
+    fn claims(&mut self, now: i64, mut may: Claimable) -> Vec<Claim> {
         let mut claims = Vec::new();
         let mut shared = Vec::new();
         let mut partners = self.claimed_by_partner();
         let mut looked_at = HashSet::new();
         let per_partner = self.settings.max_in_flight_per_partner * 2;
         for (endpoint, _, room) in self.claimable(now) {
-            if pairs == 0 || claims.len() >= CLAIM_QUEUES {
+            if may.pairs == 0 || claims.len() >= CLAIM_QUEUES {
                 break;
             }
             if !looked_at.insert(endpoint) {
@@ -193,7 +196,13 @@ impl Leader {
                 continue;
             };
             let held = partners.entry(known.partner_id.as_str()).or_default();
-            let most = room.min(pairs).min(per_partner.saturating_sub(*held));
+            let (few, beyond) = self.memory.split(endpoint, room);
+            let few = few.min(may.pairs).min(per_partner.saturating_sub(*held));
+            let beyond = beyond.min(may.beyond);
+            let most = few + beyond;
+            if most == 0 {
+                continue;
+            }
             let due = |class: i16| {
                 self.due
                     .get(&(endpoint, class))
@@ -218,8 +227,9 @@ impl Leader {
                     claims.push(self.claim_of((endpoint, *class), limit));
                 }
             }
-            *held += most;
-            pairs -= most;
+            *held += few;
+            may.pairs -= few;
+            may.beyond -= beyond;
         }
         drop(partners);
         for endpoint in shared {

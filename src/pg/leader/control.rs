@@ -65,6 +65,9 @@ impl Turns {
 impl Leader {
     /// Takes over pauses as of a window.
     pub fn apply_pauses(&mut self, pauses: Vec<PauseRow>) {
+        if !pauses.is_empty() {
+            self.take_back();
+        }
         let (moved, resumed) = self.configuration.apply_pauses(pauses);
         for id in &moved {
             let sends = self

@@ -10,11 +10,14 @@ use crate::pg::emit::now_micros;
 use crate::pg::outbox::{Change, NextDue, hold};
 use crate::rules::delivery::Category;
 use crate::rules::ids::EndpointId;
+use crate::rules::scheduler::Taken;
 use crate::wire::job::Job;
 
 /// Classes of priority: each endpoint has a queue of each. The last one is that of replays of a range.
 pub const CLASSES: [i16; 3] = [0, 1, REPLAYS];
 pub const REPLAYS: i16 = 2;
+/// Requests handed to the threads at a time: few enough that the first does not wait for the last to be made up.
+const SUBMITTED: usize = 32;
 
 impl Leader {
     /// A time for a new row of the due table: later than the last claim, so that no claim passed it.
@@ -88,27 +91,43 @@ impl Leader {
             Some(_) if waiting + self.scheduler.in_flight_to(endpoint) > 0 => return,
             Some(opens) => due.at.max(opens),
             // Claimed by a few, not one by one.
-            None if self.scheduler.room_for(endpoint, self.clock.now()) <= waiting => return,
+            None if self.scheduler.room_to_claim(endpoint, self.clock.now()) == 0 => return,
             None => due.at,
         };
         due.listed = Some(at);
         self.due_order.insert((at, endpoint, class));
     }
 
-    /// Hands pairs to the threads as far as the caps allow.
+    /// Hands pairs to the threads as far as the caps allow, and some in advance.
     pub fn dispatch(&mut self) {
         let now = self.clock.now();
         // Once payloads are gone nothing starts before what is in memory was looked through.
         while !self.must_forget()
             && let Some(taken) = self.scheduler.take_next(now)
         {
-            let (id, waiting) = (taken.endpoint, taken.waiting.item);
-            if let Some(waiting) = self.still_to_send(waiting) {
-                self.send(id, waiting, taken.probe, now);
-            } else {
-                self.scheduler.not_sent(id);
-            }
-            self.relist(id);
+            self.hand_over(taken, now);
+        }
+        self.go_ahead(now);
+        self.submit();
+        self.relist_touched();
+    }
+
+    /// A pair whose turn has come goes to the threads, if it is still to be sent.
+    pub fn hand_over(&mut self, taken: Taken<Waiting>, now: i64) {
+        let id = taken.endpoint;
+        match self.still_to_send(taken.waiting.item) {
+            Some(waiting) => self.send(id, waiting, taken.probe, now),
+            None => self.scheduler.not_sent(id),
+        }
+        self.touched.insert(id);
+        if self.ready.len() >= SUBMITTED {
+            self.submit();
+        }
+    }
+
+    fn submit(&mut self) {
+        if !self.ready.is_empty() {
+            self.crew.submit(self.ready.drain(..));
         }
     }
 
@@ -171,6 +190,7 @@ impl Leader {
             body: Arc::clone(&waiting.message.body),
             keys: endpoint.keys.at(now_micros()),
             fault: waiting.message.fault,
+            room: self.scheduler.room_of(id, now),
         };
         self.flights.insert(
             self.last_ticket,
@@ -184,7 +204,7 @@ impl Leader {
                 settled: None,
             },
         );
-        self.crew.submit(job);
+        self.ready.push(job);
     }
 
     /// A pair that waits leaves memory for good, without a further attempt.

@@ -4,6 +4,8 @@
 //! memory, however much it erased.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Leader;
@@ -19,8 +21,8 @@ const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is known of erased payloads.
 pub struct Erasing {
-    /// The counter when memory was looked through last.
-    known: u64,
+    /// The counter when memory was looked through last; the threads compare it, too.
+    known: Arc<AtomicU64>,
     /// Pairs in memory that are to be read again.
     stale: HashSet<Pair>,
     /// There may be tombstones whose excerpts were not looked for.
@@ -32,11 +34,16 @@ impl Erasing {
     /// At the beginning of a life, with nothing in memory.
     pub fn new(known: u64) -> Erasing {
         Erasing {
-            known,
+            known: Arc::new(AtomicU64::new(known)),
             stale: HashSet::new(),
             to_sweep: true,
             sweep_after: Instant::now(),
         }
+    }
+
+    /// The counter when memory was looked through last.
+    pub fn known(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.known)
     }
 
     /// Whether a pair is to be read again before it is sent; it is asked once.
@@ -48,12 +55,13 @@ impl Erasing {
 impl Leader {
     /// Whether payloads are gone that memory was not looked through for.
     pub fn must_forget(&self) -> bool {
-        self.slot.expunged() != self.erasing.known
+        self.slot.expunged() != self.erasing.known.load(Ordering::SeqCst)
     }
 
     /// Finds the pairs in memory whose payload is gone.
     pub fn forget_expunged(&mut self) -> Result<(), Trouble> {
         if self.must_forget() {
+            self.take_back();
             // Before looking: what commits meanwhile raises it again.
             let known = self.slot.expunged();
             let mut events: Vec<EventId> = self.memory.pairs().map(|pair| pair.event).collect();
@@ -74,7 +82,7 @@ impl Leader {
                 .pairs()
                 .filter(|pair| gone.contains(&pair.event));
             self.erasing.stale.extend(stale.copied());
-            self.erasing.known = known;
+            self.erasing.known.store(known, Ordering::SeqCst);
             self.erasing.to_sweep = true;
         }
         if !self.erasing.to_sweep || Instant::now() < self.erasing.sweep_after {

@@ -12,6 +12,11 @@ const MAX_FRESH_BYTES: usize = 64 << 20;
 /// Bytes of claimed messages beyond which nothing is claimed.
 const MAX_CLAIMED_BYTES: usize = 32 << 20;
 
+/// Claimed pairs of one endpoint that count against what may be in flight. Those beyond are of an endpoint that is fast:
+/// they have room of their own, so that they take none from the others.
+const BASE: usize = 64;
+const MAX_BEYOND: usize = 4_096;
+
 /// Where a pair in memory came from: what it counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
@@ -21,6 +26,14 @@ pub enum Lane {
     Aside,
     /// The due table.
     Claimed,
+}
+
+/// What may still be claimed.
+pub struct Claimable {
+    pub pairs: usize,
+    /// Of endpoints that are fast.
+    pub beyond: usize,
+    pub bytes: usize,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -36,6 +49,8 @@ pub struct Memory {
     shares: [Share; 3],
     /// Claimed pairs by endpoint: what a partner's endpoints hold together is bounded, too.
     claimed_by: HashMap<EndpointId, usize>,
+    /// Claimed pairs beyond the first few of each endpoint.
+    beyond: usize,
 }
 
 impl Memory {
@@ -58,7 +73,9 @@ impl Memory {
     pub fn enter(&mut self, pair: Pair, lane: Lane, bytes: usize) {
         if self.pairs.insert(pair, (lane, bytes)).is_none() {
             if lane == Lane::Claimed {
-                *self.claimed_by.entry(pair.endpoint).or_default() += 1;
+                let count = self.claimed_by.entry(pair.endpoint).or_default();
+                *count += 1;
+                self.beyond += usize::from(*count > BASE);
             }
             let share = self.share(lane);
             share.pairs += 1;
@@ -72,6 +89,7 @@ impl Memory {
             if lane == Lane::Claimed
                 && let Some(count) = self.claimed_by.get_mut(&pair.endpoint)
             {
+                self.beyond -= usize::from(*count > BASE);
                 *count -= 1;
                 if *count == 0 {
                     self.claimed_by.remove(&pair.endpoint);
@@ -120,17 +138,29 @@ impl Memory {
         self.shares = [fresh, aside, claimed];
     }
 
-    /// How many more pairs, and bytes, may be claimed when `limit` pairs are enough.
-    pub fn claimable(&self, limit: usize) -> (usize, usize) {
-        (
-            limit.saturating_sub(self.shares[Lane::Claimed as usize].pairs),
-            MAX_CLAIMED_BYTES.saturating_sub(self.shares[Lane::Claimed as usize].bytes),
-        )
+    /// How many more pairs may be claimed when `limit` are enough, how many beyond that of endpoints that are fast, and
+    /// how many bytes.
+    pub fn claimable(&self, limit: usize) -> Claimable {
+        let claimed = self.shares[Lane::Claimed as usize];
+        Claimable {
+            pairs: limit.saturating_sub(claimed.pairs - self.beyond),
+            beyond: MAX_BEYOND.saturating_sub(self.beyond),
+            bytes: MAX_CLAIMED_BYTES.saturating_sub(claimed.bytes),
+        }
     }
 
-    /// Claimed pairs of each endpoint that has some.
+    /// Of so many pairs to claim for an endpoint, how many count as the first few and how many as beyond.
+    pub fn split(&self, endpoint: EndpointId, pairs: usize) -> (usize, usize) {
+        let have = self.claimed_by.get(&endpoint).copied().unwrap_or(0);
+        let few = pairs.min(BASE.saturating_sub(have));
+        (few, pairs - few)
+    }
+
+    /// The first few claimed pairs of each endpoint that has some.
     pub fn claimed_by(&self) -> impl Iterator<Item = (EndpointId, usize)> + '_ {
-        self.claimed_by.iter().map(|(id, count)| (*id, *count))
+        self.claimed_by
+            .iter()
+            .map(|(id, count)| (*id, (*count).min(BASE)))
     }
 
     fn share(&mut self, lane: Lane) -> &mut Share {

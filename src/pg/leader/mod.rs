@@ -7,6 +7,7 @@
 
 mod adopted;
 mod adopting;
+mod ahead;
 mod aside;
 mod challenging;
 mod claiming;
@@ -69,6 +70,7 @@ use super::wake::{Activity, Slot};
 use crate::rules::ids::{EndpointId, Pair};
 use crate::rules::scheduler::Scheduler;
 use crate::wire::crew::Crew;
+use crate::wire::job::Job;
 
 /// Why the life ends.
 enum End {
@@ -173,6 +175,10 @@ struct Leader {
     stuck: HashMap<i64, i64>,
     scheduler: Scheduler<Waiting>,
     flights: HashMap<u64, Flight>,
+    /// Requests that are made up and not yet handed to the threads.
+    ready: Vec<Job>,
+    /// Endpoints whose queues are to be listed anew.
+    touched: HashSet<EndpointId>,
     last_ticket: u64,
     memory: Memory,
     crew: Crew,
@@ -254,7 +260,10 @@ impl Leader {
         crate::pg::vault::check().map_err(End::Failed)?;
         let files = reload::Files::read(&settings).map_err(End::Failed)?;
         let client = client(&settings, &files).map_err(End::Failed)?;
-        let crew = Crew::new(settings.max_in_flight, Arc::new(client))
+        let erasing = erasing::Erasing::new(slot.expunged());
+        let looked_through = erasing.known();
+        let gate = move || slot.expunged() == looked_through.load(Ordering::SeqCst);
+        let crew = Crew::new(settings.max_in_flight, Arc::new(client), gate)
             .map_err(|error| End::Failed(format!("could not set up the HTTP threads: {error}")))?;
         let origin = transaction(owner, false, c"webhook leader: starting", || {
             // Events of its own must not wait for a master key file that cannot be used later.
@@ -282,6 +291,8 @@ impl Leader {
             stuck: HashMap::new(),
             scheduler: Scheduler::new(caps(&settings)),
             flights: HashMap::new(),
+            ready: Vec::new(),
+            touched: HashSet::new(),
             last_ticket: 0,
             memory: Memory::default(),
             crew,
@@ -319,9 +330,10 @@ impl Leader {
             look_soon: true,
             upkeep: upkeep::Upkeep::new(),
             keeping: keeping::Keeping::new(),
-            erasing: erasing::Erasing::new(slot.expunged()),
+            erasing,
             settings,
         };
+        leader.scheduler.go_ahead();
         leader.recover().map_err(End::from)?;
         Ok(leader)
     }

@@ -29,7 +29,11 @@ impl Leader {
     /// Takes finished requests from the threads.
     pub fn collect(&mut self) {
         let mut done: Vec<Done> = Vec::new();
-        self.crew.take_done(&mut done);
+        let mut returned = Vec::new();
+        self.crew.take_done(&mut done, &mut returned);
+        for ticket in returned.into_iter().rev() {
+            self.came_back(ticket);
+        }
         for done in done {
             if self.take_proof(&done) {
                 continue;
@@ -38,6 +42,7 @@ impl Leader {
                 self.judge(flight, done.outcome);
             }
         }
+        self.relist_touched();
     }
 
     fn judge(&mut self, flight: Flight, outcome: Outcome) {
@@ -124,7 +129,7 @@ impl Leader {
             ..waiting.change(decision.state)
         });
         self.settle(waiting.batch);
-        self.relist(endpoint);
+        self.touched.insert(endpoint);
     }
 
     fn decide(&mut self, flight: &Flight, verdict: &Verdict) -> Decision {
@@ -192,6 +197,7 @@ impl Leader {
     /// Parks what did not get its turn within the first pass, and lets batches go whose requests are
     /// still on the wire.
     pub fn park_slow(&mut self) {
+        self.take_back_stalled();
         let limit = self.settings.first_pass_limit;
         let since = self.clock.now() - i64::try_from(limit.as_micros()).unwrap_or(0);
         let mut touched = HashSet::new();

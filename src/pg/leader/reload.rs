@@ -38,6 +38,7 @@ impl Leader {
         });
         match usable {
             Ok((client, files)) => {
+                self.take_back();
                 self.crew.replace_client(Arc::new(client));
                 self.files = files;
             }

@@ -65,6 +65,9 @@ impl Leader {
                     .collect::<Vec<_>>()
             },
         )?;
+        if !requests.is_empty() {
+            self.take_back();
+        }
         let mut again = requests.len() == usize::try_from(ROUND).unwrap_or(0);
         let mut left = PAIRS_OF_ROUND;
         for (request, pairs, event) in requests {

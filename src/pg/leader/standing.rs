@@ -138,6 +138,9 @@ impl Leader {
 
     /// Takes over endpoints that are new or changed.
     pub fn configure(&mut self, rows: Vec<EndpointRow>) {
+        if !rows.is_empty() {
+            self.take_back();
+        }
         let (later, now): (Vec<_>, Vec<_>) = rows
             .into_iter()
             .partition(|row| self.to_cancel.iter().any(|closing| closing.id == row.id));

@@ -198,6 +198,7 @@ impl Leader {
         let deadline = Instant::now() + self.settings.shutdown_grace;
         let longest = deadline + Duration::from_secs(1);
         let last = i64::MAX;
+        self.take_back();
         self.collect_conditions(true);
         for (_, waiting) in self.scheduler.take_older(last) {
             if waiting.due.is_none() {

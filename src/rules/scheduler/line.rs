@@ -20,7 +20,11 @@ pub(super) struct Line<T> {
     queues: [VecDeque<Waiting<T>>; 2],
     pub(super) turns: Turns,
     pub(super) in_flight: usize,
-    /// Of them, those that outlasted the first pass.
+    /// Handed over beyond that: each begins when one of its own has ended, in its place.
+    pub(super) ahead: usize,
+    /// Stands among those that may have something handed over beyond.
+    pub(super) may_go_ahead: bool,
+    /// Of those in flight, those that outlasted the first pass.
     pub(super) overdue: usize,
     /// So did the last one that ended.
     pub(super) last_overdue: bool,
@@ -58,6 +62,8 @@ impl<T> Line<T> {
             queues: [VecDeque::new(), VecDeque::new()],
             turns: Turns::default(),
             in_flight: 0,
+            ahead: 0,
+            may_go_ahead: false,
             overdue: 0,
             last_overdue: false,
             listed: [false; 2],
@@ -107,6 +113,24 @@ impl<T> Line<T> {
         }
     }
 
+    /// How many may be handed over beyond those in flight: as many as it would finish while nobody hands over. None
+    /// of what is slow or fails, and none where each start has its time.
+    pub(super) fn depth(&self, caps: Caps, now: i64) -> usize {
+        if self.in_flight == 0
+            || self.pace == 0
+            || self.overdue > 0
+            || self.bucket.is_some()
+            || self.window.is_shut()
+        {
+            return 0;
+        }
+        let room = self.room(caps, now);
+        if self.in_flight < room {
+            return 0;
+        }
+        finishes(room, self.pace, AHEAD).min(MOST_AHEAD)
+    }
+
     pub(super) fn waiting(&self) -> usize {
         self.queues.iter().map(VecDeque::len).sum()
     }
@@ -117,6 +141,10 @@ impl<T> Line<T> {
 
     pub(super) fn push(&mut self, waiting: Waiting<T>) {
         self.queues[queue_of(waiting.class)].push_back(waiting);
+    }
+
+    pub(super) fn push_front(&mut self, waiting: Waiting<T>) {
+        self.queues[queue_of(waiting.class)].push_front(waiting);
     }
 
     pub(super) fn pop(&mut self, class: usize) -> Option<Waiting<T>> {
@@ -130,14 +158,30 @@ impl<T> Line<T> {
             .filter_map(|class| Some((self.queues[class].front()?.since, class)))
             .min()
     }
+}
 
-    /// An ended request tells how fast the endpoint is.
-    pub(super) fn learn_pace(&mut self, took: i64) {
-        let took = took.max(0);
-        self.pace = if self.pace == 0 {
-            took
-        } else {
-            self.pace + (took - self.pace) / 8
-        };
+/// What a smoothed time becomes with one more; 0 = there is none yet.
+pub(super) fn smoothed(pace: i64, took: i64) -> i64 {
+    let took = took.max(0);
+    if pace == 0 {
+        took
+    } else {
+        pace + (took - pace) / 8
     }
+}
+
+/// For how long a line is given work in advance, microseconds: longer than the main thread is about its tables.
+const AHEAD: i64 = 30_000;
+/// What is handed over in advance to one line at most.
+const MOST_AHEAD: usize = 512;
+
+/// How many requests end within `time` when so many run at once and each takes `pace`.
+pub(super) fn finishes(room: usize, pace: i64, time: i64) -> usize {
+    let rounds = time / pace.max(1);
+    let part = time % pace.max(1);
+    let at_once = i64::try_from(room).unwrap_or(i64::MAX);
+    let ended = at_once
+        .saturating_mul(rounds)
+        .saturating_add(at_once.saturating_mul(part) / pace.max(1));
+    usize::try_from(ended).unwrap_or(usize::MAX)
 }

@@ -40,6 +40,10 @@ impl<T> Scheduler<T> {
             }
         }
         partner.join(&line.partner, &mut self.rings);
+        if self.goes_ahead && line.in_flight > 0 && line.waiting() > 0 && !line.may_go_ahead {
+            line.may_go_ahead = true;
+            self.ahead.push_back(endpoint);
+        }
     }
 
     /// The partner's turn in the ring of this class: takes one pair, if one of its lines may run.
@@ -141,11 +145,16 @@ impl<T> Scheduler<T> {
         if line.in_flight == 0 {
             return;
         }
-        line.in_flight -= 1;
         then(line);
-        self.in_flight -= 1;
-        if let Some(partner) = self.partners.get_mut(&line.partner) {
-            partner.in_flight -= 1;
+        if line.ahead > 0 {
+            // The next one has begun in its place.
+            line.ahead -= 1;
+        } else {
+            line.in_flight -= 1;
+            self.in_flight -= 1;
+            if let Some(partner) = self.partners.get_mut(&line.partner) {
+                partner.in_flight -= 1;
+            }
         }
         self.list(endpoint);
     }

@@ -10,6 +10,7 @@
 //! the event that may free it lists it again: an ended request, an answer, other limits, a timer, fewer
 //! overdue requests. So each look at a line is paid for by one event; timers and ages cost a logarithm.
 
+mod advance;
 mod line;
 mod listing;
 mod outlook;
@@ -20,7 +21,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::line::Line;
+use self::line::{Line, smoothed};
 use self::rate::Rate;
 use self::turns::{Rings, Turns};
 use super::adaptive::{AdaptiveWindow, Push};
@@ -98,6 +99,12 @@ pub struct Scheduler<T> {
     waiting: usize,
     in_flight: usize,
     overdue: usize,
+    /// Lines that may have something handed over beyond what may run, as far as is known.
+    ahead: VecDeque<EndpointId>,
+    /// Whether anything is handed over in advance.
+    goes_ahead: bool,
+    /// Smoothed time of a request, microseconds; 0 = none has ended.
+    pace: i64,
     /// Lines that were looked at: what a take costs.
     #[cfg(test)]
     looks: usize,
@@ -118,6 +125,9 @@ impl<T> Scheduler<T> {
             waiting: 0,
             in_flight: 0,
             overdue: 0,
+            ahead: VecDeque::new(),
+            goes_ahead: false,
+            pace: 0,
             #[cfg(test)]
             looks: 0,
         }
@@ -231,7 +241,7 @@ impl<T> Scheduler<T> {
             self.timers.pop_first();
             self.list(endpoint);
         }
-        if self.in_flight >= self.caps.total {
+        if self.in_flight >= self.caps.total + self.spare() {
             return None;
         }
         // One per call: all at once would be a walk over all of them each time the crowd thins out.
@@ -278,8 +288,9 @@ impl<T> Scheduler<T> {
                 line.overdue -= 1;
                 ended = 1;
             }
-            line.learn_pace(took);
+            line.pace = smoothed(line.pace, took);
         });
+        self.pace = smoothed(self.pace, took);
         self.overdue -= ended;
     }
 

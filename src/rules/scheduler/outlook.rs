@@ -4,6 +4,7 @@
 //! Changes nothing.
 
 use super::Scheduler;
+use super::line::finishes;
 use crate::rules::ids::EndpointId;
 
 impl<T> Scheduler<T> {
@@ -42,7 +43,7 @@ impl<T> Scheduler<T> {
                 0
             };
         }
-        let worth = (2 * room).saturating_sub(line.in_flight + waiting);
+        let worth = (2 * room).saturating_sub(line.in_flight + line.ahead + waiting);
         match &line.bucket {
             None => worth,
             Some(bucket) => {
@@ -50,6 +51,28 @@ impl<T> Scheduler<T> {
                 worth.min(tokens.max(1).saturating_sub(waiting))
             }
         }
+    }
+
+    /// How many pairs to claim for an endpoint now. What is fast is claimed by the many, a tenth of a second's worth,
+    /// and again when half of it is gone: claimed by the few, claims would cost more than requests.
+    pub fn room_to_claim(&self, endpoint: EndpointId, now: i64) -> usize {
+        let worth = self.room_for(endpoint, now);
+        let Some(line) = self.lines.get(&endpoint) else {
+            return worth;
+        };
+        let waiting = line.waiting();
+        let worth = if worth > waiting { worth } else { 0 };
+        let slow = line.pace == 0 || line.overdue > 0 || line.bucket.is_some();
+        if slow || line.window.is_shut() {
+            return worth;
+        }
+        let room = line.room(self.caps, now);
+        let ahead = finishes(room, line.pace, CLAIM_AHEAD).min(MOST_CLAIMED);
+        if ahead <= 4 * room {
+            return worth;
+        }
+        let have = waiting + line.in_flight + line.ahead;
+        if have * 2 > ahead { 0 } else { ahead - have }
     }
 
     /// When a shut endpoint may be probed; none while it is open or not known.
@@ -67,7 +90,7 @@ impl<T> Scheduler<T> {
         if room == 0 || (line.window.is_shut() && waiting + line.in_flight > 0) {
             return i64::MAX;
         }
-        let rounds = i64::try_from((waiting + line.in_flight) / room).unwrap_or(i64::MAX);
+        let rounds = i64::try_from((waiting + line.in_flight + line.ahead) / room).unwrap_or(i64::MAX);
         let token_at = line
             .bucket
             .as_ref()
@@ -81,12 +104,16 @@ impl<T> Scheduler<T> {
     /// a probe. Said after [`Scheduler::take_next`] found nothing; always later than the time it was given.
     pub fn next_timer(&self) -> Option<i64> {
         // With every place taken, time alone frees nothing.
-        if self.in_flight >= self.caps.total {
+        if self.in_flight >= self.caps.total + self.spare() {
             return None;
         }
         self.timers.first().map(|(at, _)| *at)
     }
 }
+
+/// How much of a fast endpoint's work is claimed at once: microseconds of it, and pairs at most.
+const CLAIM_AHEAD: i64 = 100_000;
+const MOST_CLAIMED: usize = 1_024;
 
 /// Microseconds.
 const SECOND: i64 = 1_000_000;

@@ -51,12 +51,21 @@ impl<I> Rings<I> {
         self.0[class].pop_front()
     }
 
+    pub(super) fn all_empty(&self) -> bool {
+        self.0.iter().all(VecDeque::is_empty)
+    }
+
     pub(super) fn is_empty(&self, class: usize) -> bool {
         self.0[class].is_empty()
     }
 }
 
 impl<I: PartialEq> Rings<I> {
+    /// Whether nobody but this one stands in a line.
+    pub(super) fn only(&self, who: &I) -> bool {
+        self.0.iter().flatten().all(|other| other == who)
+    }
+
     /// Somebody leaves for good. Walks the rings: for rare occasions.
     pub(super) fn leave(&mut self, who: &I) {
         for ring in &mut self.0 {

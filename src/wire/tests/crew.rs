@@ -38,6 +38,7 @@ pub fn job(ticket: u64, target: Arc<Target>) -> Job {
             key: Secret::from_bytes(&[7; 32]).unwrap().into(),
         }]),
         fault: None,
+        room: usize::MAX,
     }
 }
 
@@ -53,7 +54,7 @@ fn crew_doing(
     threads: usize,
     work: impl Fn(&Client, &Job) -> Outcome + Send + Sync + 'static,
 ) -> Crew {
-    Crew::with_work(threads, arc(client()), Box::new(work)).unwrap()
+    Crew::with_work(threads, arc(client()), Box::new(|| true), Box::new(work)).unwrap()
 }
 
 /// Waits on the event, as the leader does, until so many are done.
@@ -64,7 +65,7 @@ pub fn wait_for(crew: &Crew, count: usize) -> Vec<Done> {
         assert!(Instant::now() < deadline, "{} of {count} done", done.len());
         if readable(crew) {
             crew.clear_event();
-            crew.take_done(&mut done);
+            crew.take_done(&mut done, &mut Vec::new());
         } else {
             thread::sleep(Duration::from_millis(1));
         }
@@ -91,7 +92,7 @@ fn jobs_run_side_by_side_and_each_wakes_its_ticket() {
         nothing()
     });
     for ticket in 0..8 {
-        crew.submit(idle_job(ticket));
+        crew.submit([idle_job(ticket)]);
     }
     let tickets: HashSet<u64> = wait_for(&crew, 8).iter().map(|done| done.ticket).collect();
     assert_eq!(tickets, (0..8).collect());
@@ -106,10 +107,10 @@ fn crew_grows_with_need_and_not_beyond_its_limit() {
         nothing()
     });
     assert_eq!(crew.threads(), 0);
-    crew.submit(idle_job(0));
+    crew.submit([idle_job(0)]);
     assert_eq!(crew.threads(), 1);
     for ticket in 1..30 {
-        crew.submit(idle_job(ticket));
+        crew.submit([idle_job(ticket)]);
     }
     assert_eq!(crew.threads(), 3);
     assert!(crew.in_flight() > 3);
@@ -125,7 +126,7 @@ fn crew_grows_with_need_and_not_beyond_its_limit() {
 fn idle_thread_is_used_before_another_is_started() {
     let mut crew = crew_doing(8, |_, _| nothing());
     for ticket in 0..20 {
-        crew.submit(idle_job(ticket));
+        crew.submit([idle_job(ticket)]);
         wait_for(&crew, 1);
         let deadline = Instant::now() + PATIENCE;
         while crew.in_flight() > 0 {
@@ -148,7 +149,7 @@ fn lowered_limit_ends_threads_and_raised_limit_starts_them() {
         nothing()
     });
     for ticket in 0..4 {
-        crew.submit(idle_job(ticket));
+        crew.submit([idle_job(ticket)]);
     }
     wait_for(&crew, 4);
     crew.set_max_threads(1);
@@ -158,7 +159,7 @@ fn lowered_limit_ends_threads_and_raised_limit_starts_them() {
         thread::yield_now();
     }
     for ticket in 4..10 {
-        crew.submit(idle_job(ticket));
+        crew.submit([idle_job(ticket)]);
     }
     assert_eq!(crew.threads(), 1);
     crew.set_max_threads(3);
@@ -173,7 +174,7 @@ fn panic_is_an_outcome_and_the_thread_goes_on() {
         nothing()
     });
     for ticket in 0..3 {
-        crew.submit(idle_job(ticket));
+        crew.submit([idle_job(ticket)]);
     }
     let done = wait_for(&crew, 3);
     let broken = done.iter().find(|done| done.ticket == 1).unwrap();
@@ -190,7 +191,7 @@ fn signals_are_blocked_in_threads_and_not_in_ours() {
         log.lock().unwrap().push(SigSet::thread_get_mask().unwrap());
         nothing()
     });
-    crew.submit(idle_job(0));
+    crew.submit([idle_job(0)]);
     wait_for(&crew, 1);
     use nix::sys::signal::Signal;
     for signal in [
@@ -221,15 +222,15 @@ fn replaced_client_serves_the_next_job_while_the_old_one_still_sends() {
         }
         nothing()
     };
-    let mut crew = Crew::with_work(2, Arc::clone(&first), Box::new(work)).unwrap();
-    crew.submit(idle_job(0));
+    let mut crew = Crew::with_work(2, Arc::clone(&first), Box::new(|| true), Box::new(work)).unwrap();
+    crew.submit([idle_job(0)]);
     let deadline = Instant::now() + PATIENCE;
     while seen.lock().unwrap().is_empty() {
         assert!(Instant::now() < deadline);
         thread::yield_now();
     }
     crew.replace_client(Arc::clone(&second));
-    crew.submit(idle_job(1));
+    crew.submit([idle_job(1)]);
     wait_for(&crew, 1);
     release.wait();
     wait_for(&crew, 1);
@@ -250,7 +251,7 @@ fn dropped_crew_drops_what_is_queued() {
         nothing()
     });
     for ticket in 0..5 {
-        crew.submit(idle_job(ticket));
+        crew.submit([idle_job(ticket)]);
     }
     drop(crew);
     thread::sleep(Duration::from_millis(500));
@@ -260,9 +261,9 @@ fn dropped_crew_drops_what_is_queued() {
 #[test]
 fn crew_delivers() {
     let server = Server::answering(OK);
-    let mut crew = Crew::new(4, arc(client())).unwrap();
+    let mut crew = Crew::new(4, arc(client()), || true).unwrap();
     for ticket in 0..200 {
-        crew.submit(job(ticket, arc(http(server.address))));
+        crew.submit([job(ticket, arc(http(server.address)))]);
     }
     let done = wait_for(&crew, 200);
     for done in &done {

@@ -38,6 +38,7 @@ fn job(target: Target) -> Job {
         body: "{\"price\":1.10}".into(),
         keys: Arc::new(vec![key(11, 1), key(12, 2)]),
         fault: None,
+        room: 1,
     }
 }
 

@@ -6,6 +6,7 @@ mod headers;
 mod hostile;
 mod pool;
 mod proxy;
+mod queue;
 mod resolver;
 mod server;
 mod tls;

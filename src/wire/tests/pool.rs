@@ -164,9 +164,7 @@ fn key(server: &Server) -> Key {
 
 /// Opens a connection and hands it to the pool, as ureq does at the end of a response.
 fn shelve(pool: &Arc<Pool>, server: &Server) {
-    let connection = Connection {
-        transport: Either::A(Socket::new(TcpStream::connect(server.address).unwrap())),
-        peer: server.address,
-    };
+    let socket = Socket::new(TcpStream::connect(server.address).unwrap());
+    let connection = Connection::new(Either::A(socket), server.address);
     assert!(!Lease::new(connection, key(server), Arc::clone(pool)).is_open());
 }

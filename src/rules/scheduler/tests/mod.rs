@@ -1,6 +1,7 @@
 //! Tests of the scheduler, rule by rule: turns, ceilings, and what comes and goes. Windows, rates and what is
 //! foretold stand in `pace`, what holds for every course of events in `model` and `streams`.
 
+mod advance;
 mod model;
 mod pace;
 mod streams;

@@ -1,0 +1,80 @@
+//! Requests handed to the threads in advance, and what brings them back: a change of what they were decided by, a
+//! payload that is gone, a receiver that fails, or a place that does not come free.
+
+use std::time::Duration;
+
+use super::Leader;
+use crate::rules::ids::EndpointId;
+
+/// A request handed over and not begun for this long (or for a quarter of the first pass) is taken back: it waits for
+/// its turn among the others.
+const LONGEST: Duration = Duration::from_millis(100);
+
+impl Leader {
+    /// Takes back whatever no thread has begun. Called before anything changes that it was decided by: from then on
+    /// only what is on the wire goes by the old state.
+    pub fn take_back(&mut self) {
+        let back = self.crew.recall();
+        // The last first: each goes to the head of its queue.
+        for ticket in back.ready.into_iter().chain(back.waiting).rev() {
+            self.came_back(ticket);
+        }
+    }
+
+    /// Takes back what waits in vain for a thread or for its endpoint.
+    pub fn take_back_stalled(&mut self) {
+        let longest = LONGEST.min(self.settings.first_pass_limit / 4);
+        if self.crew.waited().is_none_or(|waited| waited < longest) {
+            return;
+        }
+        let back = self.crew.recall();
+        if !back.ready.is_empty() {
+            self.scheduler.crowd_stalled();
+        }
+        let waiting = back.waiting.len();
+        for (number, ticket) in back.ready.into_iter().chain(back.waiting).rev().enumerate() {
+            if let Some(endpoint) = self.came_back(ticket)
+                && number < waiting
+            {
+                self.scheduler.stalled(endpoint);
+            }
+        }
+    }
+
+    /// A request has not begun: its pair waits again.
+    pub fn came_back(&mut self, ticket: u64) -> Option<EndpointId> {
+        let flight = self.flights.remove(&ticket)?;
+        let (pair, class) = (flight.waiting.pair, flight.waiting.message.class);
+        // Whatever somebody decided about it meanwhile holds.
+        if let Some(settled) = flight.settled {
+            self.settled.insert(pair, settled);
+        }
+        if flight.overdue {
+            self.scheduler.not_overdue(pair.endpoint);
+        }
+        self.scheduler
+            .came_back(pair.endpoint, class, flight.waiting, flight.began);
+        self.touched.insert(pair.endpoint);
+        Some(pair.endpoint)
+    }
+
+    /// Hands over in advance what would otherwise keep threads waiting for this one.
+    pub fn go_ahead(&mut self, now: i64) {
+        // One that may be what ends the process goes alone.
+        if self.suspect.is_some() {
+            return;
+        }
+        while !self.must_forget()
+            && let Some(taken) = self.scheduler.take_ahead(now)
+        {
+            self.hand_over(taken, now);
+        }
+    }
+
+    /// Lists anew the queues of every endpoint that something happened to.
+    pub fn relist_touched(&mut self) {
+        for endpoint in std::mem::take(&mut self.touched) {
+            self.relist(endpoint);
+        }
+    }
+}

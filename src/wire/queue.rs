@@ -1,0 +1,176 @@
+//! What the threads have still to do, and in what order. An endpoint may be given more jobs than may run at once: those
+//! beyond wait in its line, and each that ended well lets the next one go, without the main thread, which is about its
+//! tables meanwhile. One that did not end well sends back what waits behind it: what to do about a receiver that fails
+//! is not decided here.
+//!
+//! Knows no thread, no lock and no clock.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::rules::delivery::{Answer, Outcome};
+use crate::rules::ids::EndpointId;
+use crate::wire::challenge::ChallengeJob;
+use crate::wire::job::Job;
+
+/// An answer that took longer is not good enough to go on without asking.
+const QUICK: Duration = Duration::from_millis(500);
+
+/// What a thread is given.
+pub(super) enum Task {
+    Event(Box<Job>),
+    Challenge(Box<ChallengeJob>),
+}
+
+impl Task {
+    pub(super) fn ticket(&self) -> u64 {
+        match self {
+            Task::Event(job) => job.ticket,
+            Task::Challenge(job) => job.ticket,
+        }
+    }
+
+    fn endpoint(&self) -> Option<EndpointId> {
+        match self {
+            Task::Event(job) => Some(job.pair.endpoint),
+            Task::Challenge(_) => None,
+        }
+    }
+}
+
+/// The jobs of one endpoint.
+#[derive(Default)]
+struct Line {
+    /// Those that run, or that the next free thread may take.
+    admitted: usize,
+    /// How many may be that at once.
+    room: usize,
+    waiting: VecDeque<(Box<Job>, Instant)>,
+}
+
+/// Jobs that came back without having begun.
+#[derive(Default)]
+pub struct Returned {
+    /// Those that a free thread could have taken.
+    pub ready: Vec<u64>,
+    /// Those that waited for others of their endpoint.
+    pub waiting: Vec<u64>,
+}
+
+/// The jobs that no thread has taken.
+#[derive(Default)]
+pub(super) struct Queue {
+    ready: VecDeque<(Task, Instant)>,
+    lines: HashMap<EndpointId, Line>,
+    waiting: usize,
+}
+
+impl Queue {
+    pub(super) fn push(&mut self, task: Task, now: Instant) {
+        match task {
+            Task::Event(job) => {
+                let line = self.lines.entry(job.pair.endpoint).or_default();
+                line.room = job.room.max(1);
+                line.waiting.push_back((job, now));
+                self.waiting += 1;
+                let endpoint = line.waiting.back().map(|(job, _)| job.pair.endpoint);
+                if let Some(endpoint) = endpoint {
+                    self.admit(endpoint);
+                }
+            }
+            challenge @ Task::Challenge(_) => self.ready.push_back((challenge, now)),
+        }
+    }
+
+    /// The next job for a thread.
+    pub(super) fn pop(&mut self) -> Option<Task> {
+        self.ready.pop_front().map(|(task, _)| task)
+    }
+
+    /// Jobs that a free thread may take.
+    pub(super) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Jobs that have not begun.
+    pub(super) fn len(&self) -> usize {
+        self.ready.len() + self.waiting
+    }
+
+    /// A job of this endpoint has ended. What waits behind one that did not end well comes back.
+    pub(super) fn ended(&mut self, endpoint: EndpointId, well: bool) -> Vec<u64> {
+        let Some(line) = self.lines.get_mut(&endpoint) else {
+            return Vec::new();
+        };
+        line.admitted = line.admitted.saturating_sub(1);
+        let mut returned = Vec::new();
+        if !well {
+            returned.extend(line.waiting.drain(..).map(|(job, _)| job.ticket));
+            self.waiting -= returned.len();
+        }
+        if line.admitted == 0 && line.waiting.is_empty() {
+            self.lines.remove(&endpoint);
+        } else {
+            self.admit(endpoint);
+        }
+        returned
+    }
+
+    /// Everything that has not begun, challenges left out.
+    pub(super) fn recall(&mut self) -> Returned {
+        let mut returned = Returned::default();
+        for (task, since) in std::mem::take(&mut self.ready) {
+            match task.endpoint() {
+                Some(endpoint) => {
+                    returned.ready.push(task.ticket());
+                    if let Some(line) = self.lines.get_mut(&endpoint) {
+                        line.admitted = line.admitted.saturating_sub(1);
+                    }
+                }
+                None => self.ready.push_back((task, since)),
+            }
+        }
+        for line in self.lines.values_mut() {
+            returned
+                .waiting
+                .extend(line.waiting.drain(..).map(|(job, _)| job.ticket));
+        }
+        self.waiting = 0;
+        self.lines.retain(|_, line| line.admitted > 0);
+        returned
+    }
+
+    /// Since when the oldest job that has not begun has been here.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        let waiting = self
+            .lines
+            .values()
+            .filter_map(|line| line.waiting.front().map(|(_, since)| *since));
+        self.ready.front().map(|(_, since)| *since).into_iter().chain(waiting).min()
+    }
+
+    /// Drops everything.
+    pub(super) fn clear(&mut self) {
+        *self = Queue::default();
+    }
+
+    fn admit(&mut self, endpoint: EndpointId) {
+        let Some(line) = self.lines.get_mut(&endpoint) else {
+            return;
+        };
+        while line.admitted < line.room {
+            let Some((job, since)) = line.waiting.pop_front() else {
+                return;
+            };
+            self.waiting -= 1;
+            line.admitted += 1;
+            self.ready.push_back((Task::Event(job), since));
+        }
+    }
+}
+
+/// Whether the next request to the same endpoint may begin without further thought.
+pub(super) fn ended_well(outcome: &Outcome) -> bool {
+    matches!(outcome.answer, Answer::Status { code: 200..=299, .. })
+        && Duration::from_micros(outcome.latency_us) < QUICK
+}
