@@ -113,44 +113,41 @@ impl Leader {
                     && self.sealed(row)
                     && self.configuration.wants(&row.event, pair.endpoint)
             });
-            if wanted && let Some(endpoint) = self.configuration.endpoint(pair.endpoint) {
-                fresh.push((*pair, endpoint.revision, class(pair.event)));
+            if let Some(row) = events.get(&pair.event).filter(|_| wanted) {
+                fresh.push(self.waits_for_turn(*pair, row));
             }
         }
+        // What a filter refuses is not missing.
+        self.filter_at_hand(&mut fresh, &events)?;
         let at = self.stamp(self.clock.now());
-        let incarnation = self.incarnation;
-        let series: Vec<(Pair, i16)> = fresh
-            .iter()
-            .map(|(pair, _, class)| (*pair, *class))
-            .collect();
-        let due = transaction(
+        let (due, free) = transaction(
             self.owner,
             false,
             c"webhook leader: carrying out a request",
             || {
                 let mended = outbox::mend_pairs(&broken, at);
-                for (pair, revision, _) in &fresh {
-                    outbox::new_pair(*pair, *revision, at);
-                }
-                if !series.is_empty() {
-                    outbox::new_series(&series, at, incarnation);
-                }
-                let count = mended.dropped + mended.told + mended.due.len() + fresh.len();
+                let (free, made) = outbox::make_pairs(&fresh, at);
+                let count = mended.dropped + mended.told + mended.due.len() + made;
                 let result = format!(
-                    "{} made, {} due again, {} told of, {} not due any more",
-                    fresh.len(),
+                    "{made} made, {} due again, {} told of, {} not due any more",
                     mended.due.len(),
                     mended.told,
                     mended.dropped
                 );
                 outbox::finish_request(request.id, "done", count, &result);
-                mended.due
+                (mended.due, free)
             },
         )?;
-        let made = series.iter().map(|(pair, class)| (pair.endpoint, *class));
-        for queue in due.into_iter().chain(made) {
+        for queue in due {
             self.behind.insert(queue.0);
             self.note_due(queue, at);
+        }
+        self.note_released(&free);
+        for subject in fresh.into_iter().filter_map(|made| {
+            let subject = made.subject?;
+            Some((made.pair.endpoint, subject))
+        }) {
+            self.turns.add(subject);
         }
         Ok(())
     }

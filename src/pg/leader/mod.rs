@@ -14,15 +14,18 @@ mod condition;
 pub(super) mod configuration;
 mod control;
 mod dispatch;
+mod doubt;
 mod erasing;
 mod fan_out;
 pub(super) mod filtering;
 mod judging;
 mod keeping;
 mod keys;
+mod lost;
 mod memory;
 mod mending;
 mod newcomer;
+mod notifying;
 pub(super) mod pair;
 mod proving;
 mod ranging;
@@ -241,6 +244,8 @@ struct Leader {
     keeping: keeping::Keeping,
     /// Payloads in memory that are gone from the tables.
     erasing: erasing::Erasing,
+    /// Alerts that nobody was told of.
+    notifying: notifying::Notifying,
 }
 
 impl Leader {
@@ -320,6 +325,7 @@ impl Leader {
             upkeep: upkeep::Upkeep::new(),
             keeping: keeping::Keeping::new(),
             erasing: erasing::Erasing::new(slot.expunged()),
+            notifying: notifying::Notifying::new(),
             settings,
         };
         leader.recover().map_err(End::from)?;
@@ -364,7 +370,7 @@ impl Leader {
 
     /// Everything that reads or writes tables; the first trouble ends the round.
     fn use_database(&mut self) -> Result<(), End> {
-        let steps: [Step; 13] = [
+        let steps: [Step; 14] = [
             Leader::write_if_due,
             Leader::forget_expunged,
             Leader::look,
@@ -378,6 +384,7 @@ impl Leader {
             Leader::prove,
             Leader::keep_house,
             Leader::keep,
+            Leader::notify,
         ];
         for (number, step) in steps.iter().enumerate() {
             // Switched off, results are still written and the house is kept, but nothing is read.
