@@ -8,7 +8,7 @@ use webhook_outbox_test::{
 
 use super::CLUSTER;
 
-/// Two versions of an event type, and a function between them that fails for everything.
+/// Two versions of an event type, and a function between them that fails for all but the example.
 const CATALOGUE: &str = r#"
     select webhook.create_event_type('customer.updated', payload_retention => '1 hour');
     select webhook.create_event_type('customer.deleted');
@@ -18,7 +18,7 @@ const CATALOGUE: &str = r#"
     do $$ begin create role erasing_converter; exception when duplicate_object then null; end $$;
     create schema conversions authorization erasing_converter;
     set role erasing_converter;
-    create function conversions.fail(jsonb) returns jsonb language plpgsql immutable as $$begin raise exception 'no'; end$$;
+    create function conversions.fail(jsonb) returns jsonb language plpgsql immutable as $$begin if $1 <> '{"n": 1}' then raise exception 'no'; end if; return '{"m": 1}'; end$$;
     create function conversions.same(jsonb) returns jsonb language sql immutable as $$select jsonb_build_object('m', $1 -> 'n')$$;
     reset role;
     select webhook.create_conversion('customer.updated', '1', '2', 'conversions.fail(jsonb)', 'a test');
@@ -72,9 +72,11 @@ fn a_deletion_does_not_wait_behind_what_was_held_and_is_erased() {
     // Others wait on.
     wait_until_held(&mut shop, &other, &filtered, "filter");
     wait_until_held(&mut shop, &other, &pinned, "conversion");
-    // The end of a payload's retention is no other end.
+    // The end of a payload's retention is no other end. A reload makes the leader look for what is old.
     shop.run(
-        "select webhook.update_event_type('customer.updated', payload_retention => '1 second')",
+        "select webhook.update_event_type('customer.updated', payload_retention => '1 second');
+         select pg_sleep(1.1);
+         select pg_reload_conf()",
     );
     for endpoint in [&filtered, &pinned] {
         assert_erased(&mut shop, &other, endpoint);
@@ -122,7 +124,7 @@ fn what_is_erased_between_two_looks_of_the_leader_is_erased_for_it() {
         );
     }
     // What says nothing without its payload is cancelled.
-    let updated = shop.emit("customer.updated", "acme", r#"{"n": 1}"#);
+    let updated = shop.emit("customer.updated", "acme", r#"{"n": 2}"#);
     shop.wait_until(
         "exists (select from pg_stat_activity where wait_event = 'PgSleep' and backend_type like 'webhook%' and datname = current_database())",
     );

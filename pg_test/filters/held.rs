@@ -241,6 +241,16 @@ fn a_repair_asks_the_filter_that_was_chosen_meanwhile() {
     shop.wait_for_state(&events[2], &hook, "pending");
     assert!(is_held(&mut shop, &events[2], &hook));
     assert_eq!(shop.delivery(&events[0], &hook), None);
+    // What it holds is held again when its row in the due table is.
+    shop.run(
+        "delete from webhook._due;
+         select * from webhook.reconcile(null, settle => '0', repair => true)",
+    );
+    shop.wait_until("(select count(*) = 1 from webhook._due)");
+    shop.wait_until(
+        "(select bool_and(state = 'done') from webhook.requests where verb = 'repair')",
+    );
+    assert!(is_held(&mut shop, &events[2], &hook));
     assert_eq!(receiver.count(), 4);
 }
 

@@ -232,13 +232,15 @@ impl Leader {
                 || outbox::held_before(&resumed),
             )?
         };
-        let later = Verdicts(
-            held.into_iter()
-                .map(|pair| (pair, Verdict::Later))
-                .collect(),
-        );
-        self.apply(&later, &mut plan.resume);
+        self.hold_for_filters(held, &mut plan.resume);
         Ok(())
+    }
+
+    /// What filters held is decided about anew.
+    pub fn hold_for_filters(&mut self, held: Vec<Pair>, belated: &mut Vec<Belated>) {
+        let later = held.into_iter().map(|pair| (pair, Verdict::Later));
+        let later = Verdicts(later.collect());
+        self.apply(&later, belated);
     }
 
     fn apply(&mut self, verdicts: &Verdicts, belated: &mut Vec<Belated>) {

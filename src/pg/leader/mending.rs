@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::Leader;
 use super::transaction::{Trouble, transaction};
 use crate::pg::emit::now_micros;
-use crate::pg::outbox::{self, Request, Row};
+use crate::pg::outbox::{self, Belated, Request, Row};
 use crate::rules::ids::{EndpointId, EventId, Pair};
 
 impl Leader {
@@ -76,7 +76,7 @@ impl Leader {
         ids.sort_unstable();
         ids.dedup();
         let (origin, known) = (self.origin, &self.seal_keys);
-        let (events, delivered, due, keys) = transaction(
+        let (events, delivered, due, held, keys) = transaction(
             self.owner,
             true,
             c"webhook leader: reading deliveries",
@@ -88,6 +88,7 @@ impl Leader {
                     events,
                     outbox::known_pairs(&pairs),
                     outbox::due_rows(&pairs),
+                    outbox::held_before(&pairs),
                     keys,
                 )
             },
@@ -95,16 +96,20 @@ impl Leader {
         self.seal_keys.extend(keys);
         let events: HashMap<EventId, Row> =
             events.into_iter().map(|row| (row.event.id, row)).collect();
-        let class = |event: EventId| {
-            events
-                .get(&event)
-                .map_or(1, |row| self.configuration.class(&row.event.kind))
-        };
         let mut broken = Vec::new();
         let mut fresh = Vec::new();
         for pair in &pairs {
             if delivered.contains_key(pair) || due.contains_key(pair) {
-                broken.push((*pair, class(pair.event)));
+                broken.push(match events.get(&pair.event) {
+                    Some(row) => self.waits_for_turn(*pair, row),
+                    None => Belated {
+                        pair: *pair,
+                        revision: 1,
+                        class: 1,
+                        hold: 0,
+                        subject: None,
+                    },
+                });
                 continue;
             }
             let wanted = events.get(&pair.event).is_some_and(|row| {
@@ -117,8 +122,9 @@ impl Leader {
                 fresh.push(self.waits_for_turn(*pair, row));
             }
         }
-        // What a filter refuses is not missing.
+        // What a filter refuses is not missing, and what one held waits for it.
         self.filter_at_hand(&mut fresh, &events)?;
+        self.hold_for_filters(held, &mut broken);
         let at = self.stamp(self.clock.now());
         let (due, free) = transaction(
             self.owner,
@@ -143,11 +149,10 @@ impl Leader {
             self.note_due(queue, at);
         }
         self.note_released(&free);
-        for subject in fresh.into_iter().filter_map(|made| {
-            let subject = made.subject?;
-            Some((made.pair.endpoint, subject))
-        }) {
-            self.turns.add(subject);
+        for made in fresh.into_iter().chain(broken) {
+            if let Some(subject) = made.subject {
+                self.turns.add((made.pair.endpoint, subject));
+            }
         }
         Ok(())
     }
