@@ -10,6 +10,7 @@ mod adopting;
 mod aside;
 mod challenging;
 mod claiming;
+mod clock;
 mod condition;
 pub(super) mod configuration;
 mod control;
@@ -54,6 +55,7 @@ use pgrx::prelude::*;
 
 use self::adopting::Adoptions;
 use self::aside::Aside;
+use self::clock::Clock;
 use self::condition::Conditions;
 use self::configuration::Configuration;
 use self::control::Turns;
@@ -460,32 +462,5 @@ impl Leader {
         }
         self.rest_until = None;
         false
-    }
-}
-
-/// Scheduling time: the wall clock at the start plus monotonic time since, so that a step of the
-/// clock neither stalls nor rushes what waits.
-struct Clock {
-    wall: i64,
-    begun: Instant,
-}
-
-impl Clock {
-    fn new() -> Clock {
-        Clock {
-            wall: super::emit::now_micros(),
-            begun: Instant::now(),
-        }
-    }
-
-    /// How old this life is.
-    fn age(&self) -> Duration {
-        self.begun.elapsed()
-    }
-
-    /// Microseconds since 1970.
-    fn now(&self) -> i64 {
-        self.wall
-            .saturating_add(i64::try_from(self.begun.elapsed().as_micros()).unwrap_or(i64::MAX))
     }
 }
