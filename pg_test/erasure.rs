@@ -14,6 +14,9 @@ use webhook_outbox_test::{
     wait::wait_for,
 };
 
+#[path = "erasure/held.rs"]
+mod held;
+
 static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
     let cluster = Cluster::plan()
         .setting("webhook.retry_schedule", "1s,1s,1s,1s")

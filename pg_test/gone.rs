@@ -88,3 +88,57 @@ fn a_late_gone_does_not_undo_a_new_enable() {
     let next = shop.emit("order.paid", "late-gone", "{}");
     shop.wait_for_state(&next, &endpoint, "delivered");
 }
+
+#[test]
+fn a_gone_to_a_test_that_was_made_wrong_on_purpose_says_nothing_about_the_endpoint() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    receiver.behave("/hook", |_| Answer::status(410));
+    let endpoint = shop.endpoint("gone-test", &receiver.url("/hook"));
+    let state = format!(
+        "(select state from webhook.endpoints where endpoint_id = {})",
+        endpoint.id
+    );
+    for kind in ["bad_signature", "stale", "malformed"] {
+        let event = shop.text(&format!(
+            "select event_id from webhook.send_test({}, '{kind}')",
+            endpoint.id
+        ));
+        let dead = shop.wait_for_state(&event, &endpoint, "dead");
+        assert_eq!(dead.category.as_deref(), Some("gone"), "{kind}");
+        assert!(shop.is(&format!("{state} = 'active'")), "{kind}");
+    }
+    // One that is right is an event like any other: whoever answers it so wants nothing more.
+    shop.run(&format!(
+        "select webhook.send_test({}, 'normal')",
+        endpoint.id
+    ));
+    shop.wait_until(&format!("{state} = 'disabled'"));
+}
+
+#[test]
+fn a_gone_to_a_lifecycle_event_disables_each_endpoint_once() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    receiver.behave("/told", |_| Answer::status(410));
+    for partner in ["_operator", "gone-told"] {
+        shop.endpoint_with(
+            partner,
+            &receiver.url("/told"),
+            ", event_types => '{webhook.*}'",
+        );
+    }
+    let first = shop.endpoint("gone-told", &receiver.url("/first"));
+    shop.run(&format!(
+        "select webhook.disable_endpoint({}, 'no more')",
+        first.id
+    ));
+    shop.wait_until(
+        "(select count(*) = 2 from webhook.endpoints where state_reason = 'the receiver answered 410 Gone' and url like '%/told')",
+    );
+    shop.wait_until(
+        "(select (unread_events, queued, in_flight, due) = (0, 0, 0, 0) from webhook.stat_queue)",
+    );
+    // Telling of the one that was disabled first ends with the last one.
+    assert!(receiver.requests_for("/told").len() <= 3);
+}

@@ -194,6 +194,59 @@ fn an_alert_is_notified_to_whoever_listens() {
 }
 
 #[test]
+fn an_alert_that_a_verb_wrote_is_notified_as_well() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    let endpoint = shop.endpoint("verbal", &receiver.url("/hook"));
+    let mut listener = CLUSTER.connect("shop");
+    listener
+        .batch_execute("listen webhook_alerts")
+        .expect("listen");
+    shop.run(&format!(
+        "select webhook.disable_endpoint({}, 'no more')",
+        endpoint.id
+    ));
+    let heard = heard_about(&mut listener, &endpoint);
+    assert_eq!(heard["severity"], "info", "{heard}");
+}
+
+#[test]
+fn an_alert_that_nobody_can_be_notified_of_stays_and_ends_no_life() {
+    let mut shop = Outbox::create(&CLUSTER, "full");
+    let receiver = Receiver::http();
+    receiver.script("/hook", vec![Answer::status(410), Answer::status(200)]);
+    // As when the queue is full: the first try fails, and what is written instead does not.
+    shop.run(
+        "create sequence public.tries;
+         create function public.full() returns trigger language plpgsql as $$
+         begin
+           if nextval('public.tries') = 1 then
+             raise exception using errcode = '54000', message = 'too many notifications in the NOTIFY queue';
+           end if;
+           return new;
+         end $$;
+         create trigger full_queue before update on webhook._alert for each row execute function public.full();
+         -- The leader minds no other triggers.
+         alter table webhook._alert enable always trigger full_queue",
+    );
+    let leader = shop.leader();
+    let endpoint = shop.endpoint("full", &receiver.url("/hook"));
+    let event = shop.emit("order.paid", "full", "{}");
+    shop.wait_for_state(&event, &endpoint, "dead");
+    shop.wait_until("(select count(*) = 1 from webhook.alerts where kind = 'endpoint.disabled')");
+    shop.wait_until("(select last_value >= 2 from public.tries)");
+    shop.run(&format!("select webhook.enable_endpoint({})", endpoint.id));
+    let next = shop.emit("order.paid", "full", "{}");
+    shop.wait_for_state(&next, &endpoint, "delivered");
+    assert_eq!(shop.leader(), leader);
+    assert!(
+        CLUSTER
+            .log()
+            .contains("webhook leader could not notify of 1 alerts")
+    );
+}
+
+#[test]
 fn gone_raises_an_alert_and_tells_the_owner_at_once() {
     let mut shop = Outbox::join(&CLUSTER, "shop");
     let receiver = Receiver::http();

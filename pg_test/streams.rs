@@ -157,6 +157,36 @@ fn requests_about_events_that_a_stream_has_still_to_read_keep_no_other_one_waiti
     shop.wait_until("(select bool_and(state = 'done') from webhook.requests)");
 }
 
+#[test]
+fn a_stream_that_cannot_look_for_deliveries_just_now_reads_the_same_again_in_the_same_life() {
+    // What waits, waits in memory, and what has no room there is not read yet.
+    let cluster = Cluster::plan()
+        .setting("webhook.first_pass_limit", "60s")
+        .start();
+    let receiver = Receiver::http();
+    let mut shop = Outbox::create(&cluster, "shop");
+    shop.endpoint("big", &receiver.url("/big"));
+    let leader = shop.leader();
+    flood(&mut shop, 24_000);
+    shop.wait_until(APART);
+    // From now on the stream looks for what is there already before it makes a delivery.
+    shop.endpoint("big", &receiver.url("/new"));
+    let mut locker = shop.another();
+    let mut locks = 0;
+    while shop.is(APART) && locks < 20 {
+        locker.run(
+            "begin; lock table webhook._delivery in access exclusive mode; select pg_sleep(0.3); commit;
+             select pg_sleep(0.3)",
+        );
+        locks += 1;
+    }
+    assert!(locks > 2, "the stream was over too early");
+    assert!(shop.is("(select last_error ~ 'lock timeout' from webhook.stat_worker)"));
+    wait_for_rest(&mut shop, 24_000);
+    assert_once(&mut shop, &receiver, 24_000, 24_000);
+    assert_eq!(shop.leader(), leader);
+}
+
 fn flood(shop: &mut Outbox, events: i64) {
     shop.run(&format!(
         "select count(webhook.emit('order.created', 'big', '{{}}')) from generate_series(1, {events})"

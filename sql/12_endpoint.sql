@@ -140,7 +140,7 @@ comment on column webhook._endpoint_revision.revision is 'Number of the shape, f
 comment on column webhook._endpoint_revision.format is 'Form of the body: native (the envelope of the documentation), cloudevents-structured or cloudevents-binary.';
 comment on column webhook._endpoint_revision.created_at is 'When the shape was chosen.';
 comment on column webhook._endpoint_revision.created_xid is
-  'Transaction that chose it: tells which shape an attempt had that may have been made before a crash.';
+  'Transaction that chose it, of an adopted endpoint the one that adopted it: tells which shape the events of a window are sent in.';
 
 create table webhook._secret (
   key_id bigint not null,

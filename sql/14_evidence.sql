@@ -11,6 +11,7 @@ create table webhook._alert (
   endpoint_id bigint,
   event_id text collate "C",
   detail text,
+  notified boolean not null default false,
   constraint _alert_pkey primary key (alert_id),
   constraint _alert_severity check (severity in ('info', 'warning', 'critical'))
 );
@@ -24,6 +25,9 @@ comment on column webhook._alert.partner_id is 'Tenant concerned.';
 comment on column webhook._alert.endpoint_id is 'Endpoint concerned.';
 comment on column webhook._alert.event_id is 'Event concerned.';
 comment on column webhook._alert.detail is 'What happened, in words.';
+comment on column webhook._alert.notified is 'Whoever listens was told, or could not be. Set by the leader, once the alert is committed.';
+create index _alert_unnotified on webhook._alert (alert_id) where not notified;
+comment on index webhook._alert_unnotified is 'Alerts that the leader has still to tell of.';
 create index _alert_endpoint on webhook._alert (endpoint_id, alert_id) where endpoint_id is not null;
 comment on index webhook._alert_endpoint is 'Alerts about an endpoint by time.';
 create index _alert_partner on webhook._alert (partner_id, alert_id) where partner_id is not null;

@@ -52,7 +52,7 @@ comment on column webhook._tombstone.body_sha256 is 'SHA-256 of the payload that
 comment on column webhook._tombstone.expunged_at is 'When it went.';
 comment on column webhook._tombstone.expunged_by is 'Session user who had it go; the owner of the extension for the payload retention.';
 comment on column webhook._tombstone.erasure_id is 'The call of expunge; null = the payload retention of its event type.';
-comment on column webhook._tombstone.swept is 'The leader has looked for response excerpts that were written while the erasure was not committed yet.';
+comment on column webhook._tombstone.swept is 'The leader has looked for response excerpts that were written while the erasure was not committed yet, and for deliveries that waited for the payload.';
 comment on column webhook._tombstone.partner_id is 'Tenant that the event belongs to.';
 comment on column webhook._tombstone.reason is 'Why.';
 create index _tombstone_unswept on webhook._tombstone (event_id) where not swept;

@@ -98,8 +98,11 @@ begin
     returning e.event_id, e.body_sha256, e.partner_id),
   told as (
     insert into webhook._tombstone as t (event_id, body_sha256, partner_id, erasure_id, reason, swept)
-    -- The leader writes its own tombstones between its own results: nothing can slip in between.
-    select g.event_id, g.body_sha256, g.partner_id, _bury.erasure_id, _bury.reason, _bury.erasure_id is null
+    -- The leader writes its own tombstones between its own results: nothing can slip in between. It has still to let
+    -- go of what waits for the payload: of a filter (8), or of a conversion (16).
+    select g.event_id, g.body_sha256, g.partner_id, _bury.erasure_id, _bury.reason,
+           _bury.erasure_id is null
+             and not exists (select from webhook._due d where d.event_id = g.event_id and (d.hold & 24) <> 0)
       from gone as g
     on conflict on constraint _tombstone_pkey do nothing)
   select coalesce(array_agg(g.event_id), '{}')

@@ -91,6 +91,12 @@ begin
     from webhook._endpoint e
    where e.endpoint_id = f.endpoint_id
      and e.created_xid = pg_current_xact_id();
+  -- The same of their shapes: an event of this database has the shape of its window.
+  update webhook._endpoint_revision r
+     set created_xid = pg_current_xact_id()
+    from webhook._endpoint e
+   where e.endpoint_id = r.endpoint_id
+     and e.created_xid = pg_current_xact_id();
   -- Policies, pauses and priorities came with the copy as well. A leader that ran already while they were restored has
   -- not seen them: their transactions are those of the other database.
   update webhook._policy set changed_xid = pg_current_xact_id();

@@ -203,6 +203,57 @@ fn an_adopted_endpoint_asks_its_filter_and_decides_anew_about_what_it_held() {
     assert_eq!(receiver.count(), 2);
 }
 
+#[test]
+fn a_repair_asks_the_filter_that_was_chosen_meanwhile() {
+    let mut cluster = Cluster::start_usual();
+    let receiver = Receiver::http();
+    let (hook, events) = {
+        let mut shop = Outbox::create(&cluster, "shop");
+        let hook = shop.endpoint("mended", &receiver.url("/hook"));
+        let events: Vec<String> = [r#"{"n": 1}"#, r#"{"n": 5}"#, r#"{"n": "x"}"#]
+            .iter()
+            .map(|data| shop.emit("a.b", "mended", data))
+            .collect();
+        for event in &events {
+            shop.wait_for_state(event, &hook, "delivered");
+        }
+        (hook, events)
+    };
+    cluster.reload(&[("webhook.enabled", "off")]);
+    {
+        let mut shop = Outbox::join(&cluster, "shop");
+        shop.wait_for_worker("off");
+        shop.run(
+            "delete from webhook._delivery;
+             select * from webhook.reconcile(null, settle => '0', repair => true)",
+        );
+        assert!(shop.is(
+            "(select count(*) = 3 and bool_and(kind = 'pair.missing') from webhook.reconciliation)"
+        ));
+        update(&mut shop, &hook, "filter => '$.n > 3'");
+    }
+    cluster.reload(&[("webhook.enabled", "on")]);
+    let mut shop = Outbox::join(&cluster, "shop");
+    shop.wait_until(
+        "(select bool_and(state = 'done') from webhook.requests where verb = 'repair')",
+    );
+    shop.wait_for_state(&events[1], &hook, "delivered");
+    shop.wait_for_state(&events[2], &hook, "pending");
+    assert!(is_held(&mut shop, &events[2], &hook));
+    assert_eq!(shop.delivery(&events[0], &hook), None);
+    // What it holds is held again when its row in the due table is.
+    shop.run(
+        "delete from webhook._due;
+         select * from webhook.reconcile(null, settle => '0', repair => true)",
+    );
+    shop.wait_until("(select count(*) = 1 from webhook._due)");
+    shop.wait_until(
+        "(select bool_and(state = 'done') from webhook.requests where verb = 'repair')",
+    );
+    assert!(is_held(&mut shop, &events[2], &hook));
+    assert_eq!(receiver.count(), 4);
+}
+
 fn emit_json(shop: &mut Outbox<'_>, partner: &str, data: &str) -> String {
     shop.text(&format!(
         "select webhook.emit_json('a.b', '{partner}', '{data}')"

@@ -62,8 +62,12 @@ pub(super) fn descendants(ancestor: i32) -> Vec<i32> {
 
 /// Whether a process still runs.
 pub(super) fn runs(pid: i32) -> bool {
-    // An orphan that nobody reaps yet (Z) runs no more.
-    stat(pid).is_some_and(|(state, _)| state != 'Z')
+    // An orphan that nobody reaps yet (Z) runs no more, unless it has threads that still end: they hold its memory.
+    stat(pid).is_some_and(|(state, _)| state != 'Z' || threads(pid) > 1)
+}
+
+fn threads(pid: i32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
 /// State and parent of a process.

@@ -315,9 +315,13 @@ impl Leader {
         };
         let message = match made {
             Ok(message) => message,
-            Err(why) => {
-                self.note_unconverted(row.pair, &event.event.kind, &why);
-                self.refuse(&row, batch, &Refusal::Held(hold::CONVERSION, Some(why)));
+            Err(unmade) => {
+                self.note_unconverted(row.pair, &event.event.kind, &unmade.why);
+                self.refuse(
+                    &row,
+                    batch,
+                    &Refusal::Held(hold::CONVERSION, Some(unmade.why)),
+                );
                 return;
             }
         };

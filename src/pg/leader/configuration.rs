@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::filtering::filter_in;
-use crate::pg::outbox::{EndpointRow, FilterRow, KeyRow, PauseRow, ProofRow};
+use crate::pg::outbox::{EndpointRow, FilterRow, KeyRow, PauseRow, ProofRow, RevisionRow};
 use crate::pg::settings::Settings;
 use crate::rules::address::Boundary;
 use crate::rules::envelope::Event;
@@ -55,6 +55,8 @@ pub struct Endpoint {
     pub revision: i32,
     /// What that revision says.
     pub shape: Arc<Revision>,
+    /// Its revisions, where it has had several.
+    revisions: Vec<RevisionRow>,
     /// How its requests are signed, and what the operator adds to them: as they are now, whatever the revision.
     pub profile: Profile,
     pub extra: Arc<Vec<(String, String)>>,
@@ -66,6 +68,9 @@ pub struct Endpoint {
     filters: Vec<FilterRow>,
     created_xid: u64,
     created_snapshot: Snapshot,
+    /// Transaction of its last change, and when the leader found it closed, as of when it was read.
+    changed_xid: u64,
+    found_at: Option<i64>,
     pub target: Result<Arc<Target>, Refusal>,
     pub keys: Keyring,
     /// What it has to do with proofs of control and expiry.
@@ -84,6 +89,34 @@ impl Endpoint {
     /// The filter that decides about events of a window; without one, the filter in force.
     pub fn filter_at(&self, cur: Option<&Snapshot>) -> Option<&FilterRow> {
         filter_in(&self.filters, self.created_xid, cur)
+    }
+
+    /// The shape of what is sent of the events of a window, and its number; without a window, the shape in force. Like
+    /// a filter: whoever reads the window, and whenever, the bytes are the same.
+    pub fn shape_at(&self, cur: Option<&Snapshot>) -> (i32, &Arc<Revision>) {
+        let seen = cur.and_then(|cur| {
+            let mut newest = self.revisions.iter().rev();
+            newest
+                .clone()
+                .find(|revision| cur.sees(revision.xid))
+                // The window does not see the endpoint yet: it has what it was made with.
+                .or_else(|| newest.find(|revision| revision.xid == self.created_xid))
+                .or(self.revisions.first())
+        });
+        match seen {
+            Some(revision) => (revision.number, &revision.shape),
+            None => (self.revision, &self.shape),
+        }
+    }
+
+    /// Whether it was closed when events of a window were read that were emitted at this time. Only known of how it
+    /// was when a life began.
+    pub fn was_closed(&self, cur: &Snapshot, emitted_at: i64) -> bool {
+        let known = match self.found_at {
+            Some(at) => at < emitted_at,
+            None => cur.sees(self.changed_xid),
+        };
+        self.standing == Standing::Closed && known
     }
 
     /// Its callback URL.
@@ -294,7 +327,8 @@ impl Configuration {
                 row.state.clone_from(&known.state);
                 row.state_reason.clone_from(&known.state_reason);
             }
-            self.pins |= row.shape.pins_any();
+            self.pins |=
+                row.shape.pins_any() || row.revisions.iter().any(|known| known.shape.pins_any());
             let own = match row.state.as_str() {
                 "active" => Standing::Sends,
                 "paused" | "unverified" => Standing::Holds,
@@ -348,6 +382,7 @@ impl Configuration {
                     generation: row.generation,
                     revision: row.revision,
                     shape: Arc::new(row.shape),
+                    revisions: row.revisions,
                     profile: row.profile,
                     extra: Arc::new(row.extra),
                     cap: row.max_in_flight.and_then(|cap| usize::try_from(cap).ok()),
@@ -358,6 +393,8 @@ impl Configuration {
                     filters: row.filters,
                     created_xid: row.created_xid,
                     created_snapshot: row.created_snapshot,
+                    changed_xid: row.changed_xid,
+                    found_at: row.found_at,
                     keys,
                     proof: row.proof,
                 },
@@ -413,16 +450,17 @@ impl Configuration {
             .collect()
     }
 
-    /// Other schema versions of an event that its endpoints want.
-    pub fn other_versions(&self, event: &Event, xid: u64) -> Vec<String> {
+    /// Other schema versions of an event of a window that its endpoints want, those that are closed by now included.
+    pub fn other_versions(&self, event: &Event, xid: u64, cur: Option<&Snapshot>) -> Vec<String> {
         if !self.pins {
             return Vec::new();
         }
         let mut versions: Vec<String> = self
-            .matches(event, xid)
+            .matches_any(event, xid)
             .into_iter()
             .filter_map(|id| {
-                let wanted = self.endpoints.get(&id)?.shape.wanted(&event.kind);
+                let (_, shape) = self.endpoints.get(&id)?.shape_at(cur);
+                let wanted = shape.wanted(&event.kind);
                 wanted
                     .other_version(event)
                     .map(|version| version.to_string())

@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use super::Leader;
 use super::transaction::{Trouble, terminating, transaction};
-use crate::pg::outbox;
+use crate::pg::outbox::{self, Change, hold};
 use crate::rules::ids::{EventId, Pair};
 
 /// Tombstones looked at in one round for excerpts that came after the erasure.
 const SWEEP: i32 = 500;
+/// What holds a pair because of its payload: without one there is nothing to wait for.
+const FOR_PAYLOAD: i32 = hold::FILTER | hold::CONVERSION;
 
 /// After somebody held what is to be deleted.
 const SWEEP_AGAIN: Duration = Duration::from_secs(1);
@@ -88,13 +90,19 @@ impl Leader {
         if !self.erasing.to_sweep || Instant::now() < self.erasing.sweep_after {
             return Ok(());
         }
+        // A pair that waits for the payload may not be in its table yet.
+        let waits = |change: &Change| change.hold & FOR_PAYLOAD != 0;
+        if self.outcomes.changes.iter().any(waits) {
+            self.write()?;
+        }
         // An answer that came while the erasure was not committed may have left an excerpt behind its back. Results on
         // their way are written with the tombstones in sight.
+        let at = self.stamp(self.clock.now());
         let swept = transaction(
             self.owner,
             false,
             c"webhook leader: deleting what came after an erasure",
-            || outbox::sweep(SWEEP),
+            || outbox::sweep(SWEEP, FOR_PAYLOAD, at),
         );
         let swept = match swept {
             Ok(swept) => swept,
@@ -105,7 +113,11 @@ impl Leader {
             }
             Err(trouble) => return Err(trouble),
         };
-        self.erasing.to_sweep = swept >= usize::try_from(SWEEP).unwrap_or(0);
+        self.erasing.to_sweep = swept.events >= usize::try_from(SWEEP).unwrap_or(0);
+        self.note_released(&swept.free);
+        for subject in swept.subjects {
+            self.turns.add(subject);
+        }
         Ok(())
     }
 }

@@ -11,16 +11,27 @@ use super::filtering::Verdicts;
 use super::memory::Lane;
 use super::pair::{Message, Waiting};
 use super::transaction::{Trouble, transaction};
-use super::versions::Made;
+use super::versions::{Made, Unmade};
 use super::{Batch, Leader};
 use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, Change, Opening, Row, Seen, Versions, hold};
 use crate::rules::envelope;
 use crate::rules::ids::{EndpointId, Pair};
 use crate::rules::revision::Wanted;
+use crate::rules::snapshot::Snapshot;
 
 /// How far the feed follows an event whose id lies ahead of this machine's clock.
 const MAX_AHEAD_MS: u64 = 5_000;
+
+/// What was asked about the events of a batch before it was opened.
+struct Asked {
+    /// Its window.
+    cur: Option<Snapshot>,
+    /// Pairs that have a row.
+    there: HashSet<Pair>,
+    filtered: Verdicts,
+    versions: Versions,
+}
 
 impl Leader {
     /// Opens a batch: feed and ledger first, then its pairs wait for their turn.
@@ -32,8 +43,19 @@ impl Leader {
         let (sound, fenced) = self.sort_out(rows);
         // Before anything is written: what fails here is read again.
         let cur = self.window_of(stream).cur.clone();
-        let filtered = self.filter_batch(&sound, cur.as_ref(), false)?;
-        let versions = self.read_versions(&sound)?;
+        let doubtful = stream
+            .and_then(|index| self.asides.get(index))
+            .is_some_and(|aside| aside.doubtful);
+        let asked = Asked {
+            there: if doubtful {
+                self.made_already(&sound)?
+            } else {
+                HashSet::new()
+            },
+            filtered: self.filter_batch(&sound, cur.as_ref())?,
+            versions: self.read_versions(&sound, cur.as_ref())?,
+            cur,
+        };
         // What is set aside is never ahead of everybody's place in the ledger: a new endpoint is given what was
         // read up to there.
         let place = stream
@@ -49,7 +71,6 @@ impl Leader {
             None => (&self.window, 0, self.everybody()),
         };
         let lane = aside.map_or(Lane::Fresh, |_| Lane::Aside);
-        let doubtful = aside.is_some_and(|aside| aside.doubtful);
         {
             let (Some(prev), Some(cur)) = (&window.prev, &window.cur) else {
                 return Ok(());
@@ -111,13 +132,8 @@ impl Leader {
                 self.tell_fenced(event);
             }
         }
-        let there = if doubtful {
-            self.made_already(&sound)?
-        } else {
-            HashSet::new()
-        };
         for row in sound {
-            self.fan_out(row, batch, lane, &there, &filtered, &versions);
+            self.fan_out(row, batch, lane, &asked);
         }
         self.settle(batch);
         Ok(())
@@ -188,15 +204,7 @@ impl Leader {
 
     /// Makes the pairs of an event: they wait in memory, or in the due table where they cannot be
     /// sent within the first pass.
-    fn fan_out(
-        &mut self,
-        row: &Row,
-        batch: i64,
-        lane: Lane,
-        there: &HashSet<Pair>,
-        filtered: &Verdicts,
-        versions: &Versions,
-    ) {
+    fn fan_out(&mut self, row: &Row, batch: i64, lane: Lane, asked: &Asked) {
         if row.withheld() {
             return;
         }
@@ -211,66 +219,73 @@ impl Leader {
                 event: row.event.id,
                 endpoint: id,
             };
-            if there.contains(&pair) {
+            if asked.there.contains(&pair) {
                 continue;
             }
-            let Some(held) = self.filtered(filtered, pair) else {
+            let Some(held) = self.filtered(&asked.filtered, pair) else {
                 continue;
             };
             let Some(known) = self.configuration.endpoint(id) else {
                 continue;
             };
-            let wanted = known.shape.wanted(&row.event.kind);
+            let (revision, shape) = known.shape_at(asked.cur.as_ref());
+            let wanted = shape.wanted(&row.event.kind);
             let made = match messages.get(&wanted) {
                 Some(made) => made.clone(),
                 None => {
-                    let made = self.message(row, class, &wanted, versions);
+                    let made = self.message(row, class, &wanted, &asked.versions);
                     messages.insert(wanted, made.clone());
                     made
                 }
             };
-            let (message, why) = match made {
+            let (message, unmade) = match made {
                 Ok(message) => (message, None),
-                Err(why) => (Message::unsent(&row.event, class), Some(why)),
+                Err(unmade) => (Message::unsent(&row.event, class), Some(unmade)),
             };
-            self.add_first_pass(pair, message, why, batch, lane, held);
+            let waiting = Waiting {
+                pair,
+                message,
+                revision,
+                attempt_count: 0,
+                series_start: 0,
+                series_at: None,
+                deaths: 0,
+                subject: None,
+                asked: false,
+                batch,
+                due: None,
+            };
+            self.add_first_pass(waiting, unmade, lane, held);
         }
     }
 
     /// One pair of a window: waits its turn, or is parked at once.
     fn add_first_pass(
         &mut self,
-        pair: Pair,
-        message: Arc<Message>,
-        why: Option<String>,
-        batch: i64,
+        mut waiting: Waiting,
+        unmade: Option<Unmade>,
         lane: Lane,
         held: i32,
     ) {
+        let pair = waiting.pair;
         let Some(endpoint) = self.configuration.endpoint(pair.endpoint) else {
             return;
         };
-        let (revision, standing) = (endpoint.revision, endpoint.standing);
+        let standing = endpoint.standing;
+        let message = &waiting.message;
         let (bits, subject) = self.holds(pair.endpoint, &message.kind, message.subject.as_ref());
         let mut bits = bits | held;
+        let erased = unmade.as_ref().is_some_and(|unmade| unmade.erased);
+        let why = unmade
+            .filter(|unmade| !unmade.erased)
+            .map(|unmade| unmade.why);
         if let Some(why) = &why {
             bits |= hold::CONVERSION;
-            self.note_unconverted(pair, &message.kind, why);
+            let kind = message.kind.clone();
+            self.note_unconverted(pair, &kind, why);
         }
-        let waiting = Waiting {
-            pair,
-            message,
-            revision,
-            attempt_count: 0,
-            series_start: 0,
-            series_at: None,
-            deaths: 0,
-            subject,
-            asked: false,
-            batch,
-            due: None,
-        };
-        if let Some(open) = self.batches.get_mut(&batch) {
+        waiting.subject = subject;
+        if let Some(open) = self.batches.get_mut(&waiting.batch) {
             open.left += 1;
         }
         if bits != 0 {
@@ -282,7 +297,9 @@ impl Leader {
         }
         let limit = i64::try_from(self.settings.first_pass_limit.as_micros()).unwrap_or(i64::MAX);
         let now = self.clock.now();
-        if standing == Standing::Holds
+        // What was erased since the event was read is read again, and has the end that an erased event has.
+        if erased
+            || standing == Standing::Holds
             || self.behind.contains(&pair.endpoint)
             || self.scheduler.expected_wait(pair.endpoint, now) > limit
         {

@@ -25,6 +25,7 @@ const BATCH_COST: u64 = 4 * MOST_COST;
 const BELATED_EVENTS: usize = 200;
 
 /// An event and an endpoint that a filter stands between.
+#[derive(Clone, Copy)]
 pub struct Candidate<'a> {
     pub event: &'a Event,
     pub endpoint: EndpointId,
@@ -51,24 +52,29 @@ struct Question<'a> {
     cost: u64,
 }
 
+impl Candidate<'_> {
+    pub fn pair(&self) -> Pair {
+        Pair {
+            event: self.event.id,
+            endpoint: self.endpoint,
+        }
+    }
+
+    /// There was a payload to ask about, and it is erased.
+    pub fn cannot_be_asked(&self) -> bool {
+        self.event.data.is_empty() && by_itself(self.event, self.filter).is_none()
+    }
+}
+
 impl Leader {
     /// What filters say about the events of a batch, whose window is `cur`.
-    pub fn filter_batch(
-        &self,
-        rows: &[&Row],
-        cur: Option<&Snapshot>,
-        closed_too: bool,
-    ) -> Result<Verdicts, Trouble> {
+    pub fn filter_batch(&self, rows: &[&Row], cur: Option<&Snapshot>) -> Result<Verdicts, Trouble> {
         let mut candidates = Vec::new();
         for row in rows {
             if !self.configuration.filters(&row.event.partner_id) {
                 continue;
             }
-            let endpoints = if closed_too {
-                self.configuration.matches_any(&row.event, row.xid)
-            } else {
-                self.configuration.matches(&row.event, row.xid)
-            };
+            let endpoints = self.configuration.matches(&row.event, row.xid);
             candidates.extend(endpoints.into_iter().filter_map(|id| {
                 let filter = self.configuration.endpoint(id)?.filter_at(cur)?;
                 Some(Candidate {
@@ -79,6 +85,22 @@ impl Leader {
             }));
         }
         self.weigh(candidates, BATCH_COST, false)
+    }
+
+    /// What filters say about pairs that may have been sent: all that they say. What was not asked yet cannot be told
+    /// from what was sent, so nothing is left for later; a piece at a time, so that the leader can be ended meanwhile.
+    pub fn filter_doubtful(&self, mut left: Vec<Candidate<'_>>) -> Result<Verdicts, Trouble> {
+        let mut verdicts = Verdicts::default();
+        while !left.is_empty() {
+            let said = self.weigh(left.clone(), BATCH_COST, false)?;
+            let is_later = |pair| matches!(said.0.get(&pair), Some(Verdict::Later));
+            left.retain(|candidate| is_later(candidate.pair()));
+            let decided = said.0.into_iter();
+            verdicts
+                .0
+                .extend(decided.filter(|(_, verdict)| !matches!(verdict, Verdict::Later)));
+        }
+        Ok(verdicts)
     }
 
     /// Whether a pair is made, and what holds it; tells people, or sees to it that it is asked later.
@@ -114,6 +136,16 @@ impl Leader {
     pub fn filter_missed(&mut self, make: &mut Vec<Belated>) -> Result<(), Trouble> {
         let filters = self.filters_of_today(make);
         self.filter_pairs(make, &filters)
+    }
+
+    /// The same for pairs whose events are at hand.
+    pub fn filter_at_hand(
+        &mut self,
+        make: &mut Vec<Belated>,
+        rows: &HashMap<EventId, Row>,
+    ) -> Result<(), Trouble> {
+        let filters = self.filters_of_today(make);
+        self.ask_pairs(make, &filters, |id| rows.get(&id))
     }
 
     fn filters_of_today(&self, make: &[Belated]) -> HashMap<EndpointId, FilterRow> {
@@ -200,13 +232,15 @@ impl Leader {
                 || outbox::held_before(&resumed),
             )?
         };
-        let later = Verdicts(
-            held.into_iter()
-                .map(|pair| (pair, Verdict::Later))
-                .collect(),
-        );
-        self.apply(&later, &mut plan.resume);
+        self.hold_for_filters(held, &mut plan.resume);
         Ok(())
+    }
+
+    /// What filters held is decided about anew.
+    pub fn hold_for_filters(&mut self, held: Vec<Pair>, belated: &mut Vec<Belated>) {
+        let later = held.into_iter().map(|pair| (pair, Verdict::Later));
+        let later = Verdicts(later.collect());
+        self.apply(&later, belated);
     }
 
     fn apply(&mut self, verdicts: &Verdicts, belated: &mut Vec<Belated>) {
@@ -228,16 +262,9 @@ impl Leader {
     ) -> Result<Verdicts, Trouble> {
         let mut verdicts = Verdicts::default();
         let mut questions: Vec<Question<'_>> = Vec::new();
-        for Candidate {
-            event,
-            endpoint,
-            filter,
-        } in candidates
-        {
-            let pair = Pair {
-                event: event.id,
-                endpoint,
-            };
+        for candidate in candidates {
+            let pair = candidate.pair();
+            let Candidate { event, filter, .. } = candidate;
             let passes = by_itself(event, filter);
             if passes == Some(false) {
                 verdicts.0.insert(pair, Verdict::Differs);

@@ -140,6 +140,8 @@ impl Leader {
     /// Lists what is to be done in a pass.
     fn begin_pass(&mut self) -> Result<(), Trouble> {
         self.keeping.next_pass = Instant::now() + EVERY;
+        // Alerts that came another way are found before long.
+        self.notifying.soon();
         // A wall clock that was set ahead by mistake makes nothing old in this life.
         let now = now_micros().min(self.clock.now());
         let ages = self.settings.ages;

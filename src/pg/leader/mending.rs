@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::Leader;
 use super::transaction::{Trouble, transaction};
 use crate::pg::emit::now_micros;
-use crate::pg::outbox::{self, Request, Row};
+use crate::pg::outbox::{self, Belated, Request, Row};
 use crate::rules::ids::{EndpointId, EventId, Pair};
 
 impl Leader {
@@ -76,7 +76,7 @@ impl Leader {
         ids.sort_unstable();
         ids.dedup();
         let (origin, known) = (self.origin, &self.seal_keys);
-        let (events, delivered, due, keys) = transaction(
+        let (events, delivered, due, held, keys) = transaction(
             self.owner,
             true,
             c"webhook leader: reading deliveries",
@@ -88,6 +88,7 @@ impl Leader {
                     events,
                     outbox::known_pairs(&pairs),
                     outbox::due_rows(&pairs),
+                    outbox::held_before(&pairs),
                     keys,
                 )
             },
@@ -95,16 +96,20 @@ impl Leader {
         self.seal_keys.extend(keys);
         let events: HashMap<EventId, Row> =
             events.into_iter().map(|row| (row.event.id, row)).collect();
-        let class = |event: EventId| {
-            events
-                .get(&event)
-                .map_or(1, |row| self.configuration.class(&row.event.kind))
-        };
         let mut broken = Vec::new();
         let mut fresh = Vec::new();
         for pair in &pairs {
             if delivered.contains_key(pair) || due.contains_key(pair) {
-                broken.push((*pair, class(pair.event)));
+                broken.push(match events.get(&pair.event) {
+                    Some(row) => self.waits_for_turn(*pair, row),
+                    None => Belated {
+                        pair: *pair,
+                        revision: 1,
+                        class: 1,
+                        hold: 0,
+                        subject: None,
+                    },
+                });
                 continue;
             }
             let wanted = events.get(&pair.event).is_some_and(|row| {
@@ -113,44 +118,41 @@ impl Leader {
                     && self.sealed(row)
                     && self.configuration.wants(&row.event, pair.endpoint)
             });
-            if wanted && let Some(endpoint) = self.configuration.endpoint(pair.endpoint) {
-                fresh.push((*pair, endpoint.revision, class(pair.event)));
+            if let Some(row) = events.get(&pair.event).filter(|_| wanted) {
+                fresh.push(self.waits_for_turn(*pair, row));
             }
         }
+        // What a filter refuses is not missing, and what one held waits for it.
+        self.filter_at_hand(&mut fresh, &events)?;
+        self.hold_for_filters(held, &mut broken);
         let at = self.stamp(self.clock.now());
-        let incarnation = self.incarnation;
-        let series: Vec<(Pair, i16)> = fresh
-            .iter()
-            .map(|(pair, _, class)| (*pair, *class))
-            .collect();
-        let due = transaction(
+        let (due, free) = transaction(
             self.owner,
             false,
             c"webhook leader: carrying out a request",
             || {
                 let mended = outbox::mend_pairs(&broken, at);
-                for (pair, revision, _) in &fresh {
-                    outbox::new_pair(*pair, *revision, at);
-                }
-                if !series.is_empty() {
-                    outbox::new_series(&series, at, incarnation);
-                }
-                let count = mended.dropped + mended.told + mended.due.len() + fresh.len();
+                let (free, made) = outbox::make_pairs(&fresh, at);
+                let count = mended.dropped + mended.told + mended.due.len() + made;
                 let result = format!(
-                    "{} made, {} due again, {} told of, {} not due any more",
-                    fresh.len(),
+                    "{made} made, {} due again, {} told of, {} not due any more",
                     mended.due.len(),
                     mended.told,
                     mended.dropped
                 );
                 outbox::finish_request(request.id, "done", count, &result);
-                mended.due
+                (mended.due, free)
             },
         )?;
-        let made = series.iter().map(|(pair, class)| (pair.endpoint, *class));
-        for queue in due.into_iter().chain(made) {
+        for queue in due {
             self.behind.insert(queue.0);
             self.note_due(queue, at);
+        }
+        self.note_released(&free);
+        for made in fresh.into_iter().chain(broken) {
+            if let Some(subject) = made.subject {
+                self.turns.add((made.pair.endpoint, subject));
+            }
         }
         Ok(())
     }

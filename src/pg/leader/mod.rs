@@ -11,19 +11,23 @@ mod ahead;
 mod aside;
 mod challenging;
 mod claiming;
+mod clock;
 mod condition;
 pub(super) mod configuration;
 mod control;
 mod dispatch;
+mod doubt;
 mod erasing;
 mod fan_out;
 pub(super) mod filtering;
 mod judging;
 mod keeping;
 mod keys;
+mod lost;
 mod memory;
 mod mending;
 mod newcomer;
+mod notifying;
 pub(super) mod pair;
 mod proving;
 mod ranging;
@@ -52,6 +56,7 @@ use pgrx::prelude::*;
 
 use self::adopting::Adoptions;
 use self::aside::Aside;
+use self::clock::Clock;
 use self::condition::Conditions;
 use self::configuration::Configuration;
 use self::control::Turns;
@@ -247,6 +252,8 @@ struct Leader {
     keeping: keeping::Keeping,
     /// Payloads in memory that are gone from the tables.
     erasing: erasing::Erasing,
+    /// Alerts that nobody was told of.
+    notifying: notifying::Notifying,
 }
 
 impl Leader {
@@ -331,6 +338,7 @@ impl Leader {
             upkeep: upkeep::Upkeep::new(),
             keeping: keeping::Keeping::new(),
             erasing,
+            notifying: notifying::Notifying::new(),
             settings,
         };
         leader.scheduler.go_ahead();
@@ -376,7 +384,7 @@ impl Leader {
 
     /// Everything that reads or writes tables; the first trouble ends the round.
     fn use_database(&mut self) -> Result<(), End> {
-        let steps: [Step; 13] = [
+        let steps: [Step; 14] = [
             Leader::write_if_due,
             Leader::forget_expunged,
             Leader::look,
@@ -390,6 +398,7 @@ impl Leader {
             Leader::prove,
             Leader::keep_house,
             Leader::keep,
+            Leader::notify,
         ];
         for (number, step) in steps.iter().enumerate() {
             // Switched off, results are still written and the house is kept, but nothing is read.
@@ -465,32 +474,5 @@ impl Leader {
         }
         self.rest_until = None;
         false
-    }
-}
-
-/// Scheduling time: the wall clock at the start plus monotonic time since, so that a step of the
-/// clock neither stalls nor rushes what waits.
-struct Clock {
-    wall: i64,
-    begun: Instant,
-}
-
-impl Clock {
-    fn new() -> Clock {
-        Clock {
-            wall: super::emit::now_micros(),
-            begun: Instant::now(),
-        }
-    }
-
-    /// How old this life is.
-    fn age(&self) -> Duration {
-        self.begun.elapsed()
-    }
-
-    /// Microseconds since 1970.
-    fn now(&self) -> i64 {
-        self.wall
-            .saturating_add(i64::try_from(self.begun.elapsed().as_micros()).unwrap_or(i64::MAX))
     }
 }

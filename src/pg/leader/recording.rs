@@ -166,6 +166,8 @@ impl Leader {
                     next_attempt_at: Some(self.stamp(self.clock.now().saturating_add(after))),
                 }
             }
+            // It was made wrong on purpose: what is answered to that says nothing about the endpoint.
+            Next::DeadAndDisable if faulty => ends("dead", "the receiver answered 410 Gone"),
             Next::DeadAndDisable => {
                 let reason = "the receiver answered 410 Gone";
                 self.disable_now(flight.waiting.pair.endpoint, flight.generation, reason);

@@ -63,6 +63,9 @@ impl Leader {
                     .saturating_sub(since.elapsed()),
             );
         }
+        if let Some(wait) = self.notifying.pause() {
+            pause = pause.min(wait);
+        }
         if let Some(wait) = self.conditions.pause() {
             pause = pause.min(wait);
         }

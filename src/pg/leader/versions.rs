@@ -14,21 +14,39 @@ use crate::pg::outbox::{self, Claimed, Row, Stored, Versions};
 use crate::rules::envelope::{self, Event};
 use crate::rules::ids::{EventId, Pair};
 use crate::rules::revision::Wanted;
+use crate::rules::snapshot::Snapshot;
 
 /// How long nobody is told again that events of a type wait for a version at an endpoint.
 const SILENCE: Duration = Duration::from_secs(3600);
 
 /// What is sent of an event, or why nothing can be.
-pub type Made = Result<Arc<Message>, String>;
+pub type Made = Result<Arc<Message>, Unmade>;
+
+/// Why nothing can be sent of an event in the version that is wanted.
+#[derive(Clone)]
+pub struct Unmade {
+    pub why: String,
+    /// There was a payload, which is erased: so is the event, as whoever reads it again finds.
+    pub erased: bool,
+}
+
+impl Unmade {
+    fn because(why: String) -> Unmade {
+        Unmade { why, erased: false }
+    }
+}
 
 impl Leader {
-    /// The versions that the endpoints of these events want.
-    pub fn read_versions(&self, rows: &[&Row]) -> Result<Versions, Trouble> {
+    /// The versions that the endpoints of these events of a window want.
+    pub fn read_versions(
+        &self,
+        rows: &[&Row],
+        cur: Option<&Snapshot>,
+    ) -> Result<Versions, Trouble> {
         let wanted: Vec<(EventId, String)> = rows
             .iter()
-            .filter(|row| !row.expunged)
             .flat_map(|row| {
-                let versions = self.configuration.other_versions(&row.event, row.xid);
+                let versions = self.configuration.other_versions(&row.event, row.xid, cur);
                 versions.into_iter().map(|version| (row.event.id, version))
             })
             .collect();
@@ -46,33 +64,52 @@ impl Leader {
     /// The message that an endpoint gets of an event.
     pub fn message(&self, row: &Row, class: i16, wanted: &Wanted, versions: &Versions) -> Made {
         // Of an erased one the ids leave, whatever version was wanted.
-        let Some(version) = wanted.other_version(&row.event).filter(|_| !row.expunged) else {
+        if row.expunged {
             return Ok(Message::new(&row.event, class, wanted));
+        }
+        match self.converted(row, wanted, versions)? {
+            None => Ok(Message::new(&row.event, class, wanted)),
+            Some((version, body)) => {
+                let event = Event {
+                    data: body.to_owned(),
+                    schema_version: Some(version.to_owned()),
+                    ..row.event.clone()
+                };
+                Ok(Message::new(&event, class, wanted))
+            }
+        }
+    }
+
+    /// The stored payload of the version that is wanted; none = it is that of the event itself.
+    pub fn converted<'v>(
+        &self,
+        row: &Row,
+        wanted: &'v Wanted,
+        versions: &'v Versions,
+    ) -> Result<Option<(&'v str, &'v str)>, Unmade> {
+        let Some(version) = wanted.other_version(&row.event) else {
+            return Ok(None);
         };
         let Some(stored) = versions.get(&(row.event.id, version.to_string())) else {
-            return Err(format!(
+            return Err(Unmade::because(format!(
                 "The event is not stored in schema version \"{version}\", which the endpoint wants."
-            ));
+            )));
         };
         if !self.version_sealed(row, version, stored) {
-            return Err(format!(
+            return Err(Unmade::because(format!(
                 "What is stored of the event in schema version \"{version}\" does not match its seal."
-            ));
+            )));
         }
         if let Some(failure) = &stored.failure {
-            return Err(failure.clone());
+            return Err(Unmade::because(failure.clone()));
         }
-        let Some(body) = &stored.body else {
-            return Err(format!(
-                "The payload in schema version \"{version}\" was expunged."
-            ));
-        };
-        let event = Event {
-            data: body.clone(),
-            schema_version: Some(version.to_string()),
-            ..row.event.clone()
-        };
-        Ok(Message::new(&event, class, wanted))
+        match &stored.body {
+            Some(body) => Ok(Some((&**version, body.as_str()))),
+            None => Err(Unmade {
+                why: format!("The payload in schema version \"{version}\" was expunged."),
+                erased: true,
+            }),
+        }
     }
 
     fn version_sealed(&self, row: &Row, version: &str, stored: &Stored) -> bool {

@@ -259,6 +259,10 @@ impl Leader {
             self.window.flush = flush;
             // Requests are looked for when something was committed, like events.
             self.requests_waiting = true;
+            // Verbs that write alerts change the endpoint that they are about.
+            if !read.endpoints.is_empty() {
+                self.notifying.soon();
+            }
             self.configuration.apply_types(read.types);
             if !read.policies.is_empty() {
                 self.configuration.apply_policies(read.policies);

@@ -101,6 +101,7 @@ impl Leader {
             self.note_due((pair.endpoint, *class), at);
         }
         if !outcomes.alerts.is_empty() {
+            self.notifying.soon();
             // Lifecycle events were emitted.
             self.look_soon = true;
         }

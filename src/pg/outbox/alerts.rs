@@ -1,6 +1,7 @@
-//! Telling people: rows of the alert table and the notification that goes with each.
+//! Telling people: rows of the alert table and the notification that follows each, whoever wrote it.
 //!
-//! Only the leader notifies, never emit: NOTIFY serialises all committers.
+//! Only the leader notifies, never emit: NOTIFY serialises all committers. And it does so once the alert is committed,
+//! in a transaction of its own: a queue that a sleeping listener has filled fails nothing else.
 
 use super::statement::{run, statement};
 use crate::rules::ids::{EndpointId, EventId};
@@ -31,15 +32,53 @@ pub struct Lifecycle {
 }
 
 statement!(RAISE, [&str, &str, Option<&str>, Option<i64>, Option<&str>, &str],
-    "with told as (
-       insert into webhook._alert (alert_id, kind, severity, partner_id, endpoint_id, event_id, detail)
-       values (webhook._new_id(), $1, $2, $3, $4, $5, $6)
-       returning alert_id, severity)
-     -- Whoever can connect may listen, a partner's role, too: what it is about stands in the view.
-     select pg_catalog.pg_notify('webhook_alerts', pg_catalog.json_build_object('alert_id', t.alert_id, 'severity', t.severity)::text)
-       from told as t");
+    "insert into webhook._alert (alert_id, kind, severity, partner_id, endpoint_id, event_id, detail)
+     values (webhook._new_id(), $1, $2, $3, $4, $5, $6)");
 
-/// Writes an alert and notifies whoever listens, when the transaction commits.
+// In the order in which they were found, and no row twice.
+macro_rules! notified {
+    ($then:literal) => {
+        concat!(
+            "with told as (
+               update webhook._alert as a
+                  set notified = true
+                 from (select w.alert_id from webhook._alert as w
+                        where not w.notified
+                        order by w.alert_id
+                        limit $1
+                          for update skip locked) as w
+                where a.alert_id = w.alert_id
+               returning a.alert_id, a.severity)
+             select ",
+            $then,
+            "
+               from (select t.alert_id, t.severity from told as t order by t.alert_id) as t"
+        )
+    };
+}
+
+// Whoever can connect may listen, a partner's role, too: what it is about stands in the view.
+statement!(
+    NOTIFY,
+    [i32],
+    notified!(
+        "pg_catalog.pg_notify('webhook_alerts', pg_catalog.json_build_object('alert_id', t.alert_id, 'severity', t.severity)::text)"
+    )
+);
+
+statement!(PASS_OVER, [i32], notified!("t.alert_id"));
+
+/// Notifies whoever listens of alerts that nobody was told of, when the transaction commits; says how many.
+pub fn notify_alerts(most: i32) -> usize {
+    run(&NOTIFY, &[most.into()], |rows| rows.len())
+}
+
+/// Leaves such alerts to whoever reads them; says how many.
+pub fn pass_over_alerts(most: i32) -> usize {
+    run(&PASS_OVER, &[most.into()], |rows| rows.len())
+}
+
+/// Writes an alert.
 pub fn raise_alert(alert: &Alert) {
     let event = alert.event.map(|id| id.to_string());
     run(

@@ -5,7 +5,7 @@ use pgrx::prelude::*;
 use super::filtering::{FilterRow, filter_versions};
 use super::keys::{KeyRow, signing_keys};
 use super::proving::ProofRow;
-use super::shape::read_shape;
+use super::shape::{RevisionRow, read_shape, revisions};
 use super::statement::{select, statement};
 use super::unix_micros;
 use crate::rules::ids::EndpointId;
@@ -27,6 +27,8 @@ pub struct EndpointRow {
     pub revision: i32,
     /// What that revision says.
     pub shape: Revision,
+    /// Its revisions, where it has had several, the one in force last.
+    pub revisions: Vec<RevisionRow>,
     /// How its requests are signed.
     pub profile: Profile,
     /// What the operator adds to them.
@@ -43,6 +45,10 @@ pub struct EndpointRow {
     pub origin: i64,
     pub created_xid: u64,
     pub created_snapshot: Snapshot,
+    /// Transaction of the last change.
+    pub changed_xid: u64,
+    /// When the leader found out that it is in another state than the user set; none = it is not.
+    pub found_at: Option<i64>,
     /// Valid keys, newest first.
     pub keys: Vec<KeyRow>,
     /// What it has to do with proofs of control and expiry.
@@ -56,7 +62,8 @@ macro_rules! endpoint_columns {
                 p.max_in_flight, p.origin, p.created_xid::text, p.created_snapshot::text, p.policy, p.ordered,
                 p.verify, p.pending_url, p.proof_generation, p.proof_asked_at, p.expires_at, p.renewed_at,
                 r.format, p.signature, p.headers::text, r.data_shape, r.fields, r.schema_versions::text,
-                p.filter_version, p.subject_types, p.filter::text
+                p.filter_version, p.subject_types, p.filter::text,
+                p.changed_xid::text, case when s.state is not null then s.changed_at end
            from webhook._endpoint as p
            left join webhook._endpoint_revision as r
              on r.endpoint_id = p.endpoint_id and r.revision = p.revision
@@ -127,6 +134,7 @@ fn read_endpoints(prev: Option<&Snapshot>, partner: Option<&str>) -> Vec<Endpoin
                 generation: row.get::<i64>(8).ok().flatten()?,
                 revision: row.get::<i32>(9).ok().flatten()?,
                 shape: read_shape(&row, [22, 25, 26, 27]),
+                revisions: Vec::new(),
                 // The tables allow no other names.
                 profile: text(23)
                     .and_then(|name| Profile::parse(&name))
@@ -136,6 +144,8 @@ fn read_endpoints(prev: Option<&Snapshot>, partner: Option<&str>) -> Vec<Endpoin
                 origin: row.get::<i64>(11).ok().flatten()?,
                 created_xid: text(12)?.parse().ok()?,
                 created_snapshot: text(13)?.parse().ok()?,
+                changed_xid: text(31)?.parse().ok()?,
+                found_at: time(32),
                 policy: text(14),
                 ordered: row.get::<bool>(15).ok().flatten()?,
                 filter_version: row.get::<i32>(28).ok().flatten()?,
@@ -188,6 +198,11 @@ fn read_endpoints(prev: Option<&Snapshot>, partner: Option<&str>) -> Vec<Endpoin
         if let Some(versions) = filters.remove(&endpoint.id.0) {
             endpoint.filters = versions;
         }
+    }
+    let reshaped = endpoints.iter().filter(|endpoint| endpoint.revision > 1);
+    let mut shapes = revisions(reshaped.map(|endpoint| endpoint.id.0).collect());
+    for endpoint in &mut endpoints {
+        endpoint.revisions = shapes.remove(&endpoint.id.0).unwrap_or_default();
     }
     endpoints
 }

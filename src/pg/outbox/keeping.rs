@@ -1,9 +1,13 @@
 //! What goes because it is old, and what went because somebody had it erased. What is decided here is decided in
 //! 38_retention.sql; these are the calls.
 
+use std::sync::Arc;
+
 use pgrx::datum::Date;
 use pgrx::prelude::*;
 
+use super::due::{NextDue, read_next_row};
+use super::order::Subject;
 use super::statement::{run, select, statement};
 use super::{timestamp, unix_micros};
 use crate::rules::ids::{EndpointId, EventId, Pair};
@@ -84,14 +88,33 @@ statement!(
     "select t.event_id from webhook._tombstone as t where t.event_id = any ($1)"
 );
 
-// Whoever holds such a row is still in a transaction about it.
-statement!(SWEEP, [i32],
+// Whoever holds such a row is still in a transaction about it. What waits for a filter or a conversion waits for a
+// payload: it is let go, and ends as whatever is erased does.
+statement!(SWEEP, [i32, i32, TimestampWithTimeZone],
     "with found as (
        select t.event_id from webhook._tombstone as t where not t.swept order by t.event_id limit $1 for update skip locked),
      gone as (
-       delete from webhook._excerpt as x using found where x.event_id = found.event_id)
-     update webhook._tombstone as t set swept = true from found where t.event_id = found.event_id
-     returning t.event_id");
+       delete from webhook._excerpt as x using found where x.event_id = found.event_id),
+     freed as (
+       update webhook._due as d
+          set hold = d.hold & ~$2, next_attempt_at = greatest(d.next_attempt_at, $3)
+         from found
+        where d.event_id = found.event_id
+          and (d.hold & $2) <> 0
+       returning d.event_id, d.endpoint_id, d.class, d.next_attempt_at, d.hold, d.subject_key),
+     shown as (
+       update webhook._delivery as x
+          set next_attempt_at = case when freed.hold = 0 then freed.next_attempt_at end,
+              reason = null, last_error_category = null
+         from freed
+        where x.event_id = freed.event_id
+          and x.endpoint_id = freed.endpoint_id),
+     swept as (
+       update webhook._tombstone as t set swept = true from found where t.event_id = found.event_id
+       returning t.event_id)
+     select null::bigint, null::smallint, null::timestamptz, null::integer, null::text from swept
+     union all
+     select freed.endpoint_id, freed.class, freed.next_attempt_at, freed.hold, freed.subject_key from freed");
 
 /// Partitions that are old by the days before which attempts, deliveries and events are, in the order in which they
 /// are to be cleared.
@@ -231,9 +254,37 @@ pub fn expunged_of(events: &[EventId]) -> Vec<EventId> {
     })
 }
 
-/// Deletes excerpts that were written while an erasure was not committed yet; says how many events were looked at.
-pub fn sweep(most: i32) -> usize {
-    run(&SWEEP, &[most.into()], |rows| rows.len())
+/// What a round of looking at erased events did.
+#[derive(Default)]
+pub struct Swept {
+    /// Events looked at.
+    pub events: usize,
+    /// Pairs that may be sent from now on.
+    pub free: Vec<NextDue>,
+    /// Subjects whose turn may have come.
+    pub subjects: Vec<Subject>,
+}
+
+/// Deletes excerpts that were written while an erasure was not committed yet, and frees pairs of these bits that wait
+/// for a payload, not before `at`.
+pub fn sweep(most: i32, bits: i32, at: i64) -> Swept {
+    let arguments = [most.into(), bits.into(), timestamp(at).into()];
+    run(&SWEEP, &arguments, |rows| {
+        let mut swept = Swept::default();
+        for row in rows {
+            let Some(next) = read_next_row(&row) else {
+                swept.events += 1;
+                continue;
+            };
+            if let Some(subject) = row.get::<String>(5).ok().flatten() {
+                swept.subjects.push((next.endpoint, Arc::from(subject)));
+            }
+            if row.get::<i32>(4).ok().flatten() == Some(0) {
+                swept.free.push(next);
+            }
+        }
+        swept
+    })
 }
 
 /// Days since 1970 as dates; none = PostgreSQL could not hold one.

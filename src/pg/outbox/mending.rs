@@ -3,9 +3,10 @@
 
 use pgrx::prelude::*;
 
+use super::newcomer::Belated;
 use super::statement::{run, statement};
 use super::timestamp;
-use crate::rules::ids::{EndpointId, Pair};
+use crate::rules::ids::EndpointId;
 
 // Waits for nothing any more.
 statement!(DROP_SETTLED, [Vec<&str>, Vec<i64>],
@@ -26,10 +27,10 @@ statement!(TELL_WAITING, [Vec<&str>, Vec<i64>],
      on conflict do nothing
      returning endpoint_id");
 
-statement!(MAKE_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, TimestampWithTimeZone],
-    "insert into webhook._due (event_id, endpoint_id, class, next_attempt_at, attempt_count, series_start)
-     select d.event_id, d.endpoint_id, r.class, $4, d.attempt_count, d.series_start
-       from unnest($1, $2, $3) as r (event, endpoint, class)
+statement!(MAKE_DUE, [Vec<&str>, Vec<i64>, Vec<i16>, TimestampWithTimeZone, Vec<i32>, Vec<Option<&str>>],
+    "insert into webhook._due (event_id, endpoint_id, class, next_attempt_at, attempt_count, series_start, hold, subject_key)
+     select d.event_id, d.endpoint_id, r.class, $4, d.attempt_count, d.series_start, r.hold, r.subject
+       from unnest($1, $2, $3, $5, $6) as r (event, endpoint, class, hold, subject)
        join webhook._delivery as d on d.event_id = r.event and d.endpoint_id = r.endpoint
       where d.state in ('pending', 'retrying')
      on conflict do nothing
@@ -45,15 +46,14 @@ pub struct Mended {
     pub due: Vec<(EndpointId, i16)>,
 }
 
-/// Mends these pairs, each with its class; what waits without being due is due at `at`.
-pub fn mend_pairs(pairs: &[(Pair, i16)], at: i64) -> Mended {
-    let ids: Vec<String> = pairs
-        .iter()
-        .map(|(pair, _)| pair.event.to_string())
-        .collect();
+/// Mends these pairs; what waits without being due is due at `at`, or held as they say.
+pub fn mend_pairs(pairs: &[Belated], at: i64) -> Mended {
+    let ids: Vec<String> = pairs.iter().map(|p| p.pair.event.to_string()).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    let endpoints: Vec<i64> = pairs.iter().map(|(pair, _)| pair.endpoint.0).collect();
-    let classes: Vec<i16> = pairs.iter().map(|(_, class)| *class).collect();
+    let endpoints: Vec<i64> = pairs.iter().map(|p| p.pair.endpoint.0).collect();
+    let classes: Vec<i16> = pairs.iter().map(|p| p.class).collect();
+    let holds: Vec<i32> = pairs.iter().map(|p| p.hold).collect();
+    let subjects: Vec<Option<&str>> = pairs.iter().map(|p| p.subject.as_deref()).collect();
     let keys = [ids.clone().into(), endpoints.clone().into()];
     Mended {
         dropped: run(&DROP_SETTLED, &keys, |rows| rows.len()),
@@ -65,6 +65,8 @@ pub fn mend_pairs(pairs: &[(Pair, i16)], at: i64) -> Mended {
                 endpoints.into(),
                 classes.into(),
                 timestamp(at).into(),
+                holds.into(),
+                subjects.into(),
             ],
             |rows| {
                 rows.filter_map(|row| {

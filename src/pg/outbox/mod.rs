@@ -50,7 +50,7 @@ pub use adopting::{
     fenced_of, last_adopted_pos, make_pairs, memberships, newest_published, old_deliveries,
     old_events, published_of, resume_pairs, unfinished_adoption,
 };
-pub use alerts::{Alert, Lifecycle, raise_alert};
+pub use alerts::{Alert, Lifecycle, notify_alerts, pass_over_alerts, raise_alert};
 pub use catalogue::{
     Observation, SchemaRow, Source, catalogue_table, event_type, invalidate_catalogue, observe,
     source, threshold_types,
@@ -65,8 +65,8 @@ pub use control::{
     queued, release_type,
 };
 pub use due::{
-    Claim, Claimed, NextDue, claim, clamp_due, drop_queue, due_endpoints, due_rows, next_due,
-    put_off,
+    Claim, Claimed, DueRow, NextDue, claim, clamp_due, drop_queue, due_endpoints, due_rows,
+    next_due, put_off,
 };
 pub use emitting::{Sealing, announce_seal_key, claim_key, differs, insert_event};
 pub use filtering::{
@@ -92,13 +92,13 @@ pub use requests::{
     Request, finish_request, new_pair, new_series, pairs_of_event, pending_requests, settle_pairs,
 };
 pub use results::{open_claim, record};
-pub use shape::{fix_revisions, revisions_as_of};
+pub use shape::{RevisionRow, fix_revisions, shapes_with_versions};
 pub use upkeep::{Position, add_partition, highest_incarnation, ledger, start_life, trim_ledger};
 pub use version::{
     ConversionRow, Stored, Versions, conversions, event_versions, function, insert_version,
 };
 pub use window::{
-    Opening, fence, join_stream, known_pairs, open_batch, place_everybody, publish,
+    Known, Opening, fence, join_stream, known_pairs, open_batch, place_everybody, publish,
     set_stream_aside, snapshot,
 };
 

@@ -49,7 +49,7 @@ statement!(
 );
 
 statement!(KNOWN, [Vec<&str>, Vec<i64>],
-    "select d.event_id, d.endpoint_id, d.attempt_count, d.series_start, d.state, d.reason
+    "select d.event_id, d.endpoint_id, d.attempt_count, d.series_start, d.state, d.reason, d.revision
        from unnest($1, $2) as r (event, endpoint)
        join webhook._delivery as d on d.event_id = r.event and d.endpoint_id = r.endpoint");
 
@@ -191,6 +191,8 @@ pub struct Known {
     pub series_start: i32,
     pub state: String,
     pub reason: Option<String>,
+    /// Its shape.
+    pub revision: i32,
 }
 
 /// Those of these pairs that have a delivery row.
@@ -210,6 +212,7 @@ pub fn known_pairs(pairs: &[Pair]) -> HashMap<Pair, Known> {
                     series_start: row.get::<i32>(4).ok().flatten()?,
                     state: row.get::<String>(5).ok().flatten()?,
                     reason: row.get::<String>(6).ok().flatten(),
+                    revision: row.get::<i32>(7).ok().flatten()?,
                 },
             ))
         })
