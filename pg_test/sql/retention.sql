@@ -132,3 +132,15 @@ select webhook._trim_inbox(now() - interval '4 days', 3), webhook._trim_inbox(no
 select * from counters;
 select string_agg(subject_id, ' ' order by subject_id) from webhook._inbox_subject where source_id = 77;
 rollback;
+
+-- Payloads go by the clock of whoever asks, which is the leader's: a wall clock that jumped makes nothing old.
+begin;
+select webhook.create_event_type('regress.aged', payload_retention => '1 day');
+select webhook.emit('regress.aged', 'regress.retention', '1') as aged \gset
+insert into webhook._feed (pos, published_at, test, partner_id, event_id, type)
+values (webhook._pos_bound(clock_timestamp()), clock_timestamp(), false, 'regress.retention', :'aged', 'regress.aged');
+select webhook._expire_payloads(clock_timestamp() + interval '23 hours', 10);
+select body is null from webhook._event where event_id = :'aged';
+select webhook._expire_payloads(clock_timestamp() + interval '25 hours', 10);
+select body is null from webhook._event where event_id = :'aged';
+rollback;
