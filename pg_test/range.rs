@@ -199,6 +199,53 @@ fn what_failed_is_sent_again_and_what_cannot_be_is_counted() {
 }
 
 #[test]
+fn what_costs_no_delivery_costs_no_transaction_either() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    let endpoint = shop.endpoint("sparse", &receiver.url("/hook"));
+    emit_many(&mut shop, "order.paid", "sparse", 1_000);
+    shop.wait_for_deliveries(&endpoint, "delivered", 1_000);
+    shop.wait_until("not exists (select from webhook.requests where state = 'pending')");
+    let before = shop.number("select pg_current_xact_id()::text");
+    let replay = finished(
+        &mut shop,
+        "'sparse', now() - interval '1 hour', now(), 'to be sure', which => 'failed', rate => 1",
+    );
+    let spent = shop.number("select pg_current_xact_id()::text") - before;
+    assert!(
+        counts(&mut shop, replay).starts_with("estimate 1000, looked at 1000, made 0, again 0")
+    );
+    // Other tests of this cluster write as well, but no thousand.
+    assert!(spent < 500, "{spent} transactions");
+}
+
+#[test]
+fn nothing_is_made_for_an_event_whose_deliveries_are_not_kept_any_more() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    let endpoint = shop.endpoint("edge", &receiver.url("/hook"));
+    let model = shop.emit("order.paid", "edge", "{}");
+    shop.wait_for_state(&model, &endpoint, "delivered");
+    // As if the walk came by just after midnight: its delivery has gone with its day.
+    let old = shop.old_event(&model, 65);
+    shop.run(&format!(
+        "update webhook._feed set pos = webhook._pos_bound(clock_timestamp() - interval '1 minute') where event_id = '{old}'"
+    ));
+    for which in ["missing", "all"] {
+        let replay = finished(
+            &mut shop,
+            &format!(
+                "'edge', now() - interval '2 minutes', now() - interval '50 seconds', 'r', which => '{which}'"
+            ),
+        );
+        assert!(shop.is(&format!(
+            "made = 0 and expired = 1 from webhook.replays where request_id = {replay}"
+        )));
+    }
+    assert!(shop.delivery(&old, &endpoint).is_none());
+}
+
+#[test]
 fn every_partner_is_meant_where_none_is_named() {
     let cluster = Cluster::start_usual();
     let mut shop = Outbox::create(&cluster, "shop");

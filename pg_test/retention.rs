@@ -326,3 +326,83 @@ fn payloads_go_at_the_age_of_their_event_type() {
     // The seal covers the digest: nothing is taken for tampering.
     assert_eq!(shop.number("select count(*) from webhook._fenced"), 0);
 }
+
+#[test]
+fn what_somebody_asked_for_is_as_old_as_the_asking() {
+    let receiver = Receiver::http();
+    let (mut shop, endpoint, model) = scene("asked", &receiver);
+    let mut waits = |days: i32, set: &str| {
+        let event = shop.old_event(&model, days);
+        shop.old_delivery(&event, &endpoint, "retrying");
+        shop.run(&format!(
+            "update webhook._due set {set} where event_id = '{event}'"
+        ));
+        event
+    };
+    // Sixty days are kept of deliveries, ninety of events.
+    let by_itself = waits(65, "asked = false");
+    let asked = waits(65, "asked = true");
+    let of_a_range = waits(65, "class = 2");
+    let long_ago = waits(
+        65,
+        "asked = true, series_at = clock_timestamp() - interval '61 days'",
+    );
+    let gone = waits(95, "asked = true");
+    let refused = shop.refusal(&format!("select webhook.replay('{gone}', {})", endpoint.id));
+    assert_eq!(refused.0, "55000");
+    assert!(refused.1.contains("has expired"), "{}", refused.1);
+    shop.begin_pass();
+    for event in [&by_itself, &long_ago, &gone] {
+        shop.wait_until(&format!(
+            "not exists (select from webhook._due where event_id = '{event}')"
+        ));
+    }
+    for event in [&by_itself, &long_ago] {
+        assert_eq!(
+            shop.delivery(event, &endpoint).map(|d| d.state),
+            Some("dead".to_owned())
+        );
+    }
+    // Another pass finds nothing else.
+    shop.begin_pass();
+    std::thread::sleep(Duration::from_secs(1));
+    for event in [&asked, &of_a_range] {
+        assert_eq!(
+            shop.delivery(event, &endpoint).map(|d| d.state),
+            Some("retrying".to_owned())
+        );
+    }
+}
+
+#[test]
+fn no_day_of_the_feed_goes_before_an_earlier_one() {
+    let receiver = Receiver::http();
+    let (mut shop, _, model) = scene("feed", &receiver);
+    for days in [100, 95] {
+        shop.old_day(days);
+        shop.old_event(&model, days);
+    }
+    let mut reader = shop.another();
+    let held = shop.leaf("_feed", 100);
+    reader.run(&format!("begin; select count(*) from {held}"));
+    shop.begin_pass();
+    for days in [100, 95] {
+        wait_for(
+            &format!("the events of day {days} are gone"),
+            PATIENCE,
+            || shop.leaf("_event", days).is_empty(),
+        );
+    }
+    shop.begin_pass();
+    std::thread::sleep(Duration::from_secs(1));
+    let old = "select count(*) from webhook._feed where pos < webhook._pos_bound(clock_timestamp() - interval '90 days')";
+    assert_eq!(shop.number(old), 2);
+    reader.run("commit");
+    shop.begin_pass();
+    for days in [100, 95] {
+        wait_for(&format!("the feed of day {days} is gone"), PATIENCE, || {
+            shop.leaf("_feed", days).is_empty()
+        });
+    }
+    assert_eq!(shop.number(old), 0);
+}

@@ -25,7 +25,7 @@ comment on column webhook._erasure.at is 'When it was ordered.';
 comment on column webhook._erasure.actor is 'Session user who ordered it.';
 comment on column webhook._erasure.scope is 'event, subject or partner.';
 comment on column webhook._erasure.event_id is 'The event, of scope event.';
-comment on column webhook._erasure.partner_id is 'The tenant, of scope partner; of scope subject, where it was given.';
+comment on column webhook._erasure.partner_id is 'The tenant, of scope partner; of the others, where it was given.';
 comment on column webhook._erasure.subject_type is 'Kind of the subject, of scope subject.';
 comment on column webhook._erasure.subject_id is 'Identity of the subject, of scope subject.';
 comment on column webhook._erasure.reason is 'Why, in the user''s words.';

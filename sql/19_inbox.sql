@@ -4,8 +4,8 @@
 -- the transaction of whoever answers the sender; one _inbox_run for each handler that wants the event is written with
 -- it, and changed by claim_inbox() and finish_inbox() in the handler's own transactions. The leader has no part in any of
 -- this but deleting what is older than the retention.
--- _inbox is no partitioned table: its unique key (source, event id) must hold over the whole retention, and a unique key
--- of a partitioned table holds only within a partition. A day's worth of rows is deleted in small pieces instead.
+-- _inbox is no partitioned table: its unique key (source, event id, tenant) must hold over the whole retention, and a
+-- unique key of a partitioned table holds only within a partition. A day's worth of rows is deleted in small pieces instead.
 -- No foreign key leads to _inbox_source, whose rows are never deleted: every session that receives would lock the same
 -- row, and each of two at once costs a multixact.
 
@@ -134,10 +134,11 @@ create table webhook._inbox (
   body_hash bytea,
   body bytea,
   constraint _inbox_pkey primary key (inbox_id),
-  -- What makes a duplicate one, whoever receives it at the same moment.
-  constraint _inbox_event unique (source_id, event_id)
+  -- What makes a duplicate one, whoever receives it at the same moment. With the tenant, where a source speaks for
+  -- several: none of them can take another's id first, or find out by trying whether it is taken.
+  constraint _inbox_event unique (source_id, event_id, partner_id)
 );
-comment on table webhook._inbox is 'Events received, one row for each event of a source; kept for webhook.inbox_retention. Append-only but for erasure.';
+comment on table webhook._inbox is 'Events received, one row for each event of a source and tenant; kept for webhook.inbox_retention. Append-only but for erasure.';
 comment on column webhook._inbox.inbox_id is 'Time-ordered random id.';
 comment on column webhook._inbox.source_id is 'Where it came from.';
 comment on column webhook._inbox.event_id is 'Id of the event, as its sender gave it.';
@@ -157,6 +158,10 @@ comment on column webhook._inbox.body is 'The body, byte for byte as it was sign
 -- Its rows are compared in order, so received_at stands for inbox_id: the rate of a source, and what is old.
 create index _inbox_received on webhook._inbox (source_id, received_at);
 comment on index webhook._inbox_received is 'Events of a source by time: the limit per minute, and the retention.';
+create index _inbox_about on webhook._inbox (subject_type, subject_id, partner_id) where subject_id is not null;
+comment on index webhook._inbox_about is 'What was received about a subject: an erasure finds it so.';
+create index _inbox_partner on webhook._inbox (partner_id, received_at);
+comment on index webhook._inbox_partner is 'What was received for a tenant, by time: an erasure, and whoever looks at his own events.';
 
 create table webhook._inbox_run (
   inbox_id bigint not null,
@@ -211,6 +216,8 @@ comment on column webhook._inbox_subject.handler is 'The handler.';
 comment on column webhook._inbox_subject.partner_id is 'Tenant that the subject belongs to.';
 comment on column webhook._inbox_subject.subject_type is 'Kind of the subject.';
 comment on column webhook._inbox_subject.subject_id is 'Identity of the subject.';
+create index _inbox_subject_changed on webhook._inbox_subject (changed_at);
+comment on index webhook._inbox_subject_changed is 'Oldest first: the retention.';
 
 create table webhook._inbox_count (
   source_id bigint not null,
@@ -228,6 +235,10 @@ comment on column webhook._inbox_count.source_id is 'The source.';
 comment on column webhook._inbox_count.total is 'How often.';
 comment on column webhook._inbox_count.last_at is 'When last.';
 comment on column webhook._inbox_count.day is 'UTC day.';
-comment on column webhook._inbox_count.slot is 'Any number: sessions at work at once count in different rows, and wait for none.';
+comment on column webhook._inbox_count.slot is 'Any number but 0: sessions at work at once count in different rows, and wait for none. 0 = the sum of them, once the day is over.';
 comment on column webhook._inbox_count.result is 'accepted, duplicate, challenge or rejected.';
 comment on column webhook._inbox_count.reason is 'Why it was rejected; empty for the others.';
+create index _inbox_count_open on webhook._inbox_count (day) where slot <> 0;
+comment on index webhook._inbox_count_open is 'Counters whose rows are not put together: those of the last days.';
+create index _inbox_count_day on webhook._inbox_count (day) where slot = 0;
+comment on index webhook._inbox_count_day is 'Counters of days that are over, oldest first: the retention.';

@@ -53,6 +53,7 @@ create table webhook._replay_progress (
   closed bigint not null default 0,
   expunged bigint not null default 0,
   fenced bigint not null default 0,
+  expired bigint not null default 0,
   started_at timestamptz not null default pg_catalog.clock_timestamp(),
   finished_at timestamptz,
   constraint _replay_progress_pkey primary key (request_id),
@@ -72,5 +73,6 @@ comment on column webhook._replay_progress.unwanted is 'Deliveries left out beca
 comment on column webhook._replay_progress.closed is 'Deliveries left out because the endpoint is closed.';
 comment on column webhook._replay_progress.expunged is 'Events left out because their payload, or the event itself, is gone.';
 comment on column webhook._replay_progress.fenced is 'Events left out because they are fenced, or of a database that was not adopted.';
+comment on column webhook._replay_progress.expired is 'Deliveries not made because those of the event are not kept any more: nobody can tell what is missing.';
 comment on column webhook._replay_progress.started_at is 'When the leader began.';
 comment on column webhook._replay_progress.finished_at is 'When it was done or cancelled; null = not yet.';

@@ -78,7 +78,6 @@ comment on function webhook._is_open(text, text) is 'Whether deliveries of a ran
 create function webhook._may_clear(
   parent text, -- partitioned table
   day date,    -- UTC day
-  leaf text,   -- its partition
   reads text[] -- what has been read: a snapshot for each of the leader's streams
 ) returns boolean
 language plpgsql stable parallel safe
@@ -89,35 +88,39 @@ declare
   high constant text := webhook._day_bound('_event', day + 1);
   unread boolean;
 begin
-  -- The feed has days of its own: its rows lie behind their events, and nothing refers to them.
+  -- The feed has days of its own: its rows lie behind their events, and nothing refers to them. But it goes from its old
+  -- end: a cursor whose row is there relies on all that followed it (_read_cursor).
   if parent = '_feed' then
-    return true;
+    return not exists (select from webhook._feed as f where f.pos < webhook._day_bound('_feed', day)::bigint);
   end if;
   if webhook._is_open(low, high) then
     return false;
   end if;
-  if parent <> '_event' then
+  if parent not in ('_event', '_event_version') then
     return true;
   end if;
-  -- No delivery outlives its event.
+  -- No delivery outlives its event, nor what may be sent of it.
   if exists (select from webhook._delivery as d where d.event_id >= low and d.event_id < high) then
     return false;
   end if;
-  -- Nor does one go that nobody has read, however late it was committed.
+  -- Nor does one go that nobody has read, however late it was committed. The versions of a day go just before its events:
+  -- no payload is left that belongs to nothing.
   execute format(
     'select exists (
        select
-         from webhook.%I as e
+         from webhook._event as e
         cross join unnest($1::pg_snapshot[]) as s (seen)
-        where e.xid >= (select min(pg_snapshot_xmin(m.seen)) from unnest($1::pg_snapshot[]) as m (seen))
+        where e.event_id >= %L
+          and e.event_id < %L
+          and e.xid >= (select min(pg_snapshot_xmin(m.seen)) from unnest($1::pg_snapshot[]) as m (seen))
           and e.origin = $2
-          and not pg_visible_in_snapshot(e.xid, s.seen))', leaf)
+          and not pg_visible_in_snapshot(e.xid, s.seen))', low, high)
      into unread
     using reads, webhook._origin();
   return not unread;
 end
 $$;
-comment on function webhook._may_clear(text, date, text, text[]) is 'Whether a day of a table is settled: nothing in it is due, dead or unread, and what refers to it is gone.';
+comment on function webhook._may_clear(text, date, text[]) is 'Whether a day of a table is settled: nothing in it is due, dead or unread, and what refers to it is gone.';
 
 create function webhook._clear_partition(
   parent text, -- partitioned table
@@ -138,7 +141,7 @@ begin
   end if;
   if pg_relation_size(relation) > 0 then
     -- Looked at before the lock is asked for, so that a day that waits troubles nobody; and again behind it.
-    if not webhook._may_clear(parent, day, leaf, reads) then
+    if not webhook._may_clear(parent, day, reads) then
       return 'waits';
     end if;
     begin
@@ -147,7 +150,7 @@ begin
     exception when lock_not_available then
       return 'held';
     end;
-    if not webhook._may_clear(parent, day, leaf, reads) then
+    if not webhook._may_clear(parent, day, reads) then
       return 'waits';
     end if;
     execute format('truncate only webhook.%I', leaf);
@@ -170,11 +173,41 @@ $$;
 comment on function webhook._clear_partition(text, date, text[], boolean) is
   'Empties the partition of an old day, or drops it when it is empty; the latter fails with 55P03 when somebody holds the parent longer than the lock time-out.';
 
+create function webhook._oldest_feed_day()
+returns bigint -- position
+language plpgsql stable
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+declare
+  leaf record;
+  occupied boolean;
+begin
+  for leaf in
+    select c.oid::regclass as name, to_date(right(c.relname, 8), 'YYYYMMDD') as day
+      from pg_inherits as i
+      join pg_class as c on c.oid = i.inhrelid
+     where i.inhparent = 'webhook._feed'::regclass
+       and c.relname ~ '^_feed_[0-9]{8}$'
+     order by c.relname
+  loop
+    continue when pg_relation_size(leaf.name) = 0;
+    execute format('select exists (select from %s)', leaf.name) into occupied;
+    if occupied then
+      return webhook._day_bound('_feed', leaf.day)::bigint;
+    end if;
+  end loop;
+  return 9223372036854775807;
+end
+$$;
+comment on function webhook._oldest_feed_day() is
+  'Where the oldest day of the feed begins that has a partition with rows; rows of _feed_default from there on are not its old end.';
+
 create function webhook._clear_default(
   parent text,     -- partitioned table
   before text,     -- event id, of the feed a position: rows before it are old
   after text,      -- rows up to here were looked at
   reads text[],    -- what has been read
+  oldest text,     -- first event id of the days whose events are kept
   most integer,    -- rows looked at
   out last text,   -- last row looked at; null = there was none
   out removed bigint
@@ -193,6 +226,10 @@ begin
   if to_regclass(format('webhook.%I', leaf)) is null then
     return;
   end if;
+  if parent = '_feed' then
+    -- The feed goes from its old end, whichever table that is in.
+    before := least(before::bigint, webhook._oldest_feed_day())::text;
+  end if;
   execute format(
     'select array_agg(t.ctid), max(t.key)::text
        from (select d.ctid, d.%1$I as key
@@ -207,7 +244,14 @@ begin
   end if;
   condition := case parent
     when '_feed' then 'true'
-    when '_event_version' then 'not exists (select from webhook._delivery as d where d.event_id = t.event_id)'
+    when '_event_version' then
+      'not exists (select from webhook._delivery as d where d.event_id = t.event_id)
+       and not exists (select
+                         from webhook._event as e
+                        cross join unnest($2::pg_snapshot[]) as s (seen)
+                        where e.event_id = t.event_id
+                          and e.origin = webhook._origin()
+                          and not pg_visible_in_snapshot(e.xid, s.seen))'
     when '_event' then
       'not exists (select from webhook._delivery as d where d.event_id = t.event_id)
        and (t.origin <> webhook._origin()
@@ -225,18 +269,18 @@ begin
                       and d.state in (''pending'', ''retrying'', ''dead''))'
   end;
   execute format('delete from webhook.%I as t where t.ctid = any ($1) and %s', leaf, condition)
-    using places, reads, before,
-          webhook._event_bound(date_trunc('day', clock_timestamp() - webhook._age('event'), 'UTC'));
+    using places, reads, before, oldest;
   get diagnostics removed = row_count;
 end
 $$;
-comment on function webhook._clear_default(text, text, text, text[], integer) is
+comment on function webhook._clear_default(text, text, text, text[], text, integer) is
   'Deletes old rows of a DEFAULT partition, a bounded number at a time; what is open, unread or referred to stays.';
 
 create function webhook._expire_rows(
   name text,          -- table without partitions
   before timestamptz, -- rows from before this moment are old
-  most integer        -- rows deleted at most
+  most integer,       -- rows deleted at most
+  evidence timestamptz default null -- of _tombstone: those of calls of expunge are old from before this moment only
 ) returns bigint -- rows deleted
 language plpgsql volatile
 set search_path = pg_catalog, webhook, pg_temp
@@ -270,16 +314,14 @@ begin
       delete from webhook._tombstone t
        where t.event_id in (select o.event_id from webhook._tombstone o
                              where o.event_id < oldest
-                               and (o.erasure_id is null or o.event_id < webhook._event_bound(
-                                      clock_timestamp() - webhook._age('audit')))
+                               and (o.erasure_id is null or o.event_id < webhook._event_bound(evidence))
                                and not exists (select from webhook._event e where e.event_id = o.event_id)
                              order by o.event_id limit most);
     when '_finding' then
       delete from webhook._finding f
        where f.finding_id in (select o.finding_id from webhook._finding o where o.finding_id < bound order by o.finding_id limit most);
     when '_inbox' then
-      -- What was received has a table and an age of its own.
-      return webhook._trim_inbox(most);
+      return webhook._trim_inbox(before, most);
     when '_day_count' then
       delete from webhook._day_count c
        where c.day in (select o.day from webhook._day_count o where o.day < (before at time zone 'UTC')::date order by o.day limit most);
@@ -292,7 +334,7 @@ begin
   return removed;
 end
 $$;
-comment on function webhook._expire_rows(text, timestamptz, integer) is 'Deletes old rows of a table without partitions, oldest first, a bounded number at a time.';
+comment on function webhook._expire_rows(text, timestamptz, integer, timestamptz) is 'Deletes old rows of a table without partitions, oldest first, a bounded number at a time.';
 
 create function webhook._expire_keys(
   before timestamptz, -- keys of events from before this moment stand for nothing any more
@@ -323,7 +365,8 @@ $$;
 comment on function webhook._expire_keys(timestamptz, integer, integer) is 'Deletes idempotency keys whose window is over, some pages of the table at a time.';
 
 create function webhook._expire_payloads(
-  most integer -- events looked at
+  at timestamptz, -- what time it is
+  most integer    -- events looked at
 ) returns boolean -- whether there may be more
 language plpgsql volatile
 set search_path = pg_catalog, webhook, pg_temp
@@ -336,7 +379,7 @@ declare
 begin
   -- By the feed, which has an index by type and position: an event is in it once it has been read.
   for progress in
-    select t.name, webhook._pos_bound(clock_timestamp() - t.payload_retention) as bound, coalesce(p.pos, 0) as pos, t.payload_retention
+    select t.name, webhook._pos_bound(_expire_payloads.at - t.payload_retention) as bound, coalesce(p.pos, 0) as pos, t.payload_retention
       from webhook._event_type as t
       left join webhook._payload_progress as p on p.type = t.name
      where t.payload_retention is not null
@@ -376,5 +419,5 @@ begin
   return false;
 end
 $$;
-comment on function webhook._expire_payloads(integer) is
+comment on function webhook._expire_payloads(timestamptz, integer) is
   'Takes the payloads of one event type that have reached their age, a bounded number at a time; see event_types.payload_retention.';

@@ -124,7 +124,7 @@ set search_path = pg_catalog, webhook, pg_temp
 as $$
   -- Of text alone, so that each can be planned by its index; a partner has none, and is searched for.
   select case scope
-           when 'event' then 'e.event_id = $1'
+           when 'event' then 'e.event_id = $1' || case when of_partner then ' and e.partner_id = $2' else '' end
            when 'partner' then 'e.partner_id = $2'
            else 'e.subject_type = $3 and e.subject_id = $4' || case when of_partner then ' and e.partner_id = $2' else '' end
          end

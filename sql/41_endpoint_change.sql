@@ -286,18 +286,19 @@ set search_path = pg_catalog, webhook, pg_temp
 as $$
 declare
   endpoints bigint[];
+  sources jsonb;
 begin
   perform webhook._check_writable('offboard a partner');
   perform webhook._check_argument('partner_id', partner_id is null);
   reason := webhook._check_reason(reason);
   -- An endpoint that somebody is just creating would stay behind.
   perform pg_advisory_xact_lock(hashtextextended('webhook.create_endpoint ' || partner_id, 0));
-  perform from webhook._endpoint e
-    where e.partner_id = offboard.partner_id;
-  if not found then
+  if not exists (select from webhook._endpoint e where e.partner_id = offboard.partner_id)
+     and not exists (select from webhook._inbox_source s where s.partner_id = offboard.partner_id)
+  then
     raise exception using
       errcode = 'undefined_object',
-      message = format('partner "%s" has no endpoint', left(partner_id, 128));
+      message = format('partner "%s" has no endpoint and no inbox source', left(partner_id, 128));
   end if;
   -- In one order, so that two of these, or one and a series of changes, do not wait for each other.
   endpoints := array(
@@ -316,12 +317,14 @@ begin
    where e.endpoint_id = any (endpoints);
   delete from webhook._secret s
    where s.endpoint_id = any (endpoints);
+  sources := webhook._end_sources(partner_id);
   perform webhook._end_access(partner_id);
   perform webhook._log(
-    'offboard', 'partner', partner_id, partner_id, after => jsonb_build_object('endpoints', cardinality(endpoints)), reason => reason);
+    'offboard', 'partner', partner_id, partner_id,
+    after => jsonb_build_object('endpoints', cardinality(endpoints)) || sources, reason => reason);
   perform webhook._wake();
   return cardinality(endpoints);
 end
 $$;
 comment on function webhook.offboard(text, text) is
-  'Deletes every endpoint of a partner as delete_endpoint does, and returns how many. Events of the partner stay, and are sent to nobody.';
+  'Deletes every endpoint of a partner as delete_endpoint does, and returns how many; switches its inbox sources off and destroys their keys. Events of the partner stay, and are sent to nobody; what was received stays, and is processed.';

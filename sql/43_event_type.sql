@@ -41,6 +41,24 @@ end
 $$;
 comment on function webhook._check_text(text, text, integer) is 'Refuses overlong free texts.';
 
+create function webhook._with_text(
+  name text,          -- name of the argument of an update
+  given text,         -- its value: null keeps what there is, '' removes it
+  former text,        -- what there is
+  max_length integer  -- characters
+) returns text -- what there will be
+language plpgsql immutable parallel safe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+begin
+  if given is null then
+    return former;
+  end if;
+  return webhook._check_text(name, given, max_length);
+end
+$$;
+comment on function webhook._with_text(text, text, text, integer) is 'A free text after an update, checked.';
+
 create function webhook._event_type_facts(
   event_type webhook._event_type -- an event type
 ) returns jsonb -- what of it can be changed
@@ -141,27 +159,13 @@ begin
   if priority is not null then
     event_type.priority := webhook._check_priority(priority);
   end if;
-  if description is not null then
-    event_type.description := webhook._check_text('description', description, 4000);
-  end if;
-  if emitted_when is not null then
-    event_type.emitted_when := webhook._check_text('emitted_when', emitted_when, 4000);
-  end if;
-  if not_emitted_when is not null then
-    event_type.not_emitted_when := webhook._check_text('not_emitted_when', not_emitted_when, 4000);
-  end if;
-  if receiver_action is not null then
-    event_type.receiver_action := webhook._check_text('receiver_action', receiver_action, 4000);
-  end if;
-  if authoritative_state is not null then
-    event_type.authoritative_state := webhook._check_text('authoritative_state', authoritative_state, 4000);
-  end if;
-  if owner is not null then
-    event_type.owner := webhook._check_text('owner', owner, 200);
-  end if;
-  if contact is not null then
-    event_type.contact := webhook._check_text('contact', contact, 200);
-  end if;
+  event_type.description := webhook._with_text('description', description, event_type.description, 4000);
+  event_type.emitted_when := webhook._with_text('emitted_when', emitted_when, event_type.emitted_when, 4000);
+  event_type.not_emitted_when := webhook._with_text('not_emitted_when', not_emitted_when, event_type.not_emitted_when, 4000);
+  event_type.receiver_action := webhook._with_text('receiver_action', receiver_action, event_type.receiver_action, 4000);
+  event_type.authoritative_state := webhook._with_text('authoritative_state', authoritative_state, event_type.authoritative_state, 4000);
+  event_type.owner := webhook._with_text('owner', owner, event_type.owner, 200);
+  event_type.contact := webhook._with_text('contact', contact, event_type.contact, 200);
   if sensitivity is not null then
     given := nullif(sensitivity, '');
     if given not in ('public', 'internal', 'confidential', 'personal') then

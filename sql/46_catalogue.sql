@@ -364,9 +364,9 @@ begin
   end if;
   latter := former;
   latter.enabled := coalesce(enabled, former.enabled);
-  latter.owner := case when owner is null then former.owner else webhook._check_text('owner', owner, 200) end;
-  latter.contact := case when contact is null then former.contact else webhook._check_text('contact', contact, 200) end;
-  latter.description := case when description is null then former.description else webhook._check_text('description', description, 4000) end;
+  latter.owner := webhook._with_text('owner', owner, former.owner, 200);
+  latter.contact := webhook._with_text('contact', contact, former.contact, 200);
+  latter.description := webhook._with_text('description', description, former.description, 4000);
   latter.role_name := case when role is null then former.role_name else nullif(role, '') end;
   latter.event_types := coalesce(event_types, former.event_types);
   latter.partners := case when partners is null then former.partners else nullif(partners, '{}') end;

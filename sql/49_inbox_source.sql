@@ -23,7 +23,7 @@ create function webhook.create_inbox_source(
   same_body boolean default true,          -- whether an event that comes again with another body is a conflict
   max_body integer default 1048576,        -- largest body, bytes
   max_pending integer default 10000,       -- unfinished events above which new ones get a 503
-  max_per_minute integer default null,     -- events accepted in a minute above which new ones get a 429; null = no limit
+  max_per_minute integer default 6000,     -- events accepted in a minute above which new ones get a 429; null = no limit
   description text default null            -- what it is
 ) returns void
 language plpgsql volatile parallel unsafe
@@ -56,6 +56,8 @@ begin
   end if;
   if partner_id is not null then
     perform webhook._check_partner(partner_id);
+    -- As create_endpoint: a partner that is just being offboarded would keep this one.
+    perform pg_advisory_xact_lock(hashtextextended('webhook.create_endpoint ' || partner_id, 0));
   end if;
   if partners is not null then
     perform webhook._check_partner(p)
@@ -77,6 +79,12 @@ begin
       errcode = 'duplicate_object',
       message = format('inbox source "%s" already exists', name),
       hint = 'Use webhook.update_inbox_source.';
+  end if;
+  if not webhook._is_signed(profile, id_from) then
+    raise warning using
+      message = format('event ids of inbox source "%s" are not signed', name),
+      detail = format('Under profile "%s" no signature covers the header: whoever has seen a request can send its body again under another id, and it counts as another event.', profile),
+      hint = 'Leave id_from out: then the id is the digest of the body.';
   end if;
   perform webhook._log('create_inbox_source', 'inbox_source', name, partner_id, after => (
     select jsonb_strip_nulls(webhook._inbox_source_facts(s))
@@ -118,9 +126,7 @@ begin
   latter.max_body := coalesce(max_body, former.max_body);
   latter.max_pending := coalesce(max_pending, former.max_pending);
   latter.max_per_minute := nullif(coalesce(max_per_minute, former.max_per_minute), 0);
-  if description is not null then
-    latter.description := webhook._check_text('description', description, 4000);
-  end if;
+  latter.description := webhook._with_text('description', description, former.description, 4000);
   perform webhook._check_partner(p)
      from unnest(partners) as p;
   latter.partners := nullif(latter.partners, '{}');
@@ -231,3 +237,42 @@ begin
 end
 $$;
 comment on function webhook.revoke_inbox_key(bigint, text, timestamptz) is 'Ends a key of an inbox source, at once or at a time: the second half of a rotation.';
+
+create function webhook._end_sources(
+  partner_id text -- a partner that leaves
+) returns jsonb -- names of its inbox sources, and of those that it shared
+language plpgsql volatile parallel unsafe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+declare
+  own text[];
+  shared text[];
+begin
+  with ended as (
+    update webhook._inbox_source s
+       set enabled = false,
+           changed_at = clock_timestamp()
+     where s.partner_id = _end_sources.partner_id
+    returning s.source_id, s.name),
+  destroyed as (
+    update webhook._inbox_key k
+       set key = null,
+           valid_until = least(k.valid_until, clock_timestamp())
+      from ended
+     where k.source_id = ended.source_id
+       and k.kept)
+  select array_agg(e.name order by e.name) into own from ended e;
+  -- Of a source that speaks for several, only this one goes. An empty list would stand for everybody.
+  with ended as (
+    update webhook._inbox_source s
+       set partners = case when cardinality(s.partners) > 1 then array_remove(s.partners, _end_sources.partner_id) else s.partners end,
+           enabled = s.enabled and cardinality(s.partners) > 1,
+           changed_at = clock_timestamp()
+     where _end_sources.partner_id = any (s.partners)
+    returning s.name)
+  select array_agg(e.name order by e.name) into shared from ended e;
+  return jsonb_strip_nulls(jsonb_build_object('inbox_sources', own, 'shared_inbox_sources', shared));
+end
+$$;
+comment on function webhook._end_sources(text) is
+  'Switches the inbox sources of a partner off, destroys their keys, and takes the partner out of sources that name it among others.';

@@ -36,6 +36,13 @@ begin
       message = format('event "%s" is expunged', event_id),
       detail = 'Its payload was removed; what was sent cannot be sent again.';
   end if;
+  -- It may still be there, because something of its day waits; the leader would end whatever is made of it.
+  if event_id < webhook._event_bound(date_trunc('day', clock_timestamp() - webhook._age('event'), 'UTC')) then
+    raise exception using
+      errcode = 'object_not_in_prerequisite_state',
+      message = format('event "%s" has expired', event_id),
+      detail = format('Events are kept for %s.', webhook._age('event'));
+  end if;
   if not webhook._admits(event.origin) then
     raise exception using
       errcode = 'object_not_in_prerequisite_state',

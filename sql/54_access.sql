@@ -44,6 +44,7 @@ as $$
     ('read operate', 'event_schemas'),
     ('read operate', 'event_fields'),
     ('read operate', 'sources'),
+    ('read operate', 'subscriptions'),
     ('read operate', 'thresholds'),
     ('read operate', 'observations'),
     ('read operate', 'openapi'),
@@ -108,6 +109,7 @@ as $$
     ('handle', 'finish_inbox'),
     ('read operate', 'inbox'),
     ('read operate', 'inbox_sources'),
+    ('read operate', '_is_signed'),
     ('read operate', 'inbox_keys'),
     ('read operate', 'inbox_handlers'),
     ('read operate', 'stat_inbox'),
@@ -180,6 +182,7 @@ as $$
     ('read operate', '_schema_fields'),
     ('read operate', '_keys_in_clear'),
     ('read operate', '_unread'),
+    ('read operate', '_inbox_backlog'),
     ('read operate', '_worker'),
     ('read operate', '_foreign_code'),
     ('audit', '_cluster')
@@ -495,10 +498,11 @@ comment on function webhook._end_access(text) is 'Takes every right that is limi
 
 -- SECURITY INVOKER: it judges current_user; the look-up alone runs as the owner.
 create function webhook.read_payload(
-  event_id text, -- the event
-  reason text    -- why it is read; kept in the audit log
+  event_id text,            -- the event
+  reason text,              -- why it is read; kept in the audit log
+  version text default null -- schema version, see event_versions; null = as it was emitted
 ) returns text -- "data" of the event, byte for byte as it is sent
 language c volatile parallel unsafe
 as 'MODULE_PATHNAME', 'read_payload_wrapper';
-comment on function webhook.read_payload(text, text) is
+comment on function webhook.read_payload(text, text, text) is
   'Payload of one event, for a role with a right of kind payload that is in force. Every call is in the audit log and, even when it is rolled back, in the server log.';

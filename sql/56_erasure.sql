@@ -3,8 +3,8 @@
 
 create function webhook.expunge(
   reason text,                      -- why; kept with the tombstones and in the audit log
-  event_id text default null,       -- this event
-  partner_id text default null,     -- every event of this partner; with a subject: those about it
+  event_id text default null,       -- this event, emitted or received here
+  partner_id text default null,     -- every event of this partner; with a subject: those about it; with an event: its tenant
   subject_type text default null,   -- kind of the subject whose events are meant
   subject_id text default null      -- its identity
 ) returns bigint -- erasure_id
@@ -16,6 +16,7 @@ as $$
 declare
   id constant bigint := webhook._new_id();
   scope text;
+  owners text[];
   piece_ids text[];
   one record;
   counts jsonb := '{}';
@@ -24,7 +25,7 @@ begin
   perform webhook._check_writable('erase payloads');
   reason := webhook._check_reason(reason);
   scope := case
-    when event_id is not null and partner_id is null and subject_type is null and subject_id is null then 'event'
+    when event_id is not null and subject_type is null and subject_id is null then 'event'
     when event_id is null and subject_type is not null and subject_id is not null then 'subject'
     when event_id is null and partner_id is not null and subject_type is null and subject_id is null then 'partner'
   end;
@@ -32,15 +33,37 @@ begin
     raise exception using
       errcode = 'invalid_parameter_value',
       message = 'it is not clear what is to be erased',
-      hint = 'Name an event_id, or a subject_type and a subject_id, with a partner_id or without, or a partner_id alone.';
+      hint = 'Name an event_id, or a subject_type and a subject_id, each with a partner_id or without, or a partner_id alone.';
   end if;
   if partner_id is not null then
     perform webhook._check_partner(partner_id);
   end if;
-  if scope = 'event' and not exists (select from webhook._event e where e.event_id = expunge.event_id) then
-    raise exception using
-      errcode = 'undefined_object',
-      message = format('event "%s" does not exist', left(event_id, 128));
+  if scope = 'event' then
+    -- An id of ours is nobody else's. Senders choose theirs, and two tenants may have chosen the same.
+    select array_agg(e.partner_id)
+      into owners
+      from webhook._event e
+     where e.event_id = expunge.event_id
+       and (expunge.partner_id is null or e.partner_id = expunge.partner_id);
+    if owners is null then
+      select array_agg(distinct i.partner_id)
+        into owners
+        from webhook._inbox_source s
+        join webhook._inbox i on i.source_id = s.source_id
+       where i.event_id = expunge.event_id
+         and (expunge.partner_id is null or i.partner_id = expunge.partner_id);
+    end if;
+    if owners is null then
+      raise exception using
+        errcode = 'undefined_object',
+        message = format('event "%s" does not exist', left(event_id, 128));
+    end if;
+    if cardinality(owners) > 1 then
+      raise exception using
+        errcode = 'invalid_parameter_value',
+        message = format('event "%s" was received for several partners', left(event_id, 128)),
+        hint = 'Name the partner_id as well.';
+    end if;
   end if;
   insert into webhook._erasure (erasure_id, scope, event_id, partner_id, subject_type, subject_id, reason)
   values (id, scope, expunge.event_id, expunge.partner_id, expunge.subject_type, expunge.subject_id, expunge.reason);
@@ -58,10 +81,10 @@ begin
       counts := counts || jsonb_build_object(one.key, coalesce((counts ->> one.key)::bigint, 0) + one.value::bigint);
     end loop;
   end loop;
+  counts := counts || jsonb_build_object('received', coalesce((counts ->> 'received')::bigint, 0)
+    + webhook._expunge_received(webhook._received_of(event_id, partner_id, subject_type, subject_id)));
   -- The last values of a subject's metrics came from somewhere else, and are told of nobody but it.
   if scope <> 'event' then
-    counts := counts || jsonb_build_object('received', coalesce((counts ->> 'received')::bigint, 0)
-      + webhook._expunge_received(webhook._received_of(partner_id, subject_type, subject_id)));
     delete from webhook._observation o
      where (scope = 'partner' or (o.subject_type = expunge.subject_type and o.subject_id = expunge.subject_id))
        and (expunge.partner_id is null or o.partner_id = expunge.partner_id);
@@ -74,7 +97,7 @@ begin
   perform webhook._log(
     'expunge', case scope when 'subject' then 'subject' else scope end,
     case scope when 'event' then event_id when 'partner' then partner_id else format('%s:%s', subject_type, subject_id) end,
-    coalesce(partner_id, (select e.partner_id from webhook._event e where e.event_id = expunge.event_id)),
+    coalesce(partner_id, owners[1]),
     after => jsonb_build_object('erasure_id', id::text) || counts,
     reason => reason);
   -- Whatever the leader holds of it is read again before anything else is sent.
@@ -83,7 +106,7 @@ begin
 end
 $$;
 comment on function webhook.expunge(text, text, text, text, text) is
-  'Erases the payloads of an event, a subject or a partner, with every copy, in the caller''s transaction; ids, digests and evidence stay. What is still to be delivered is cancelled; a deletion event leaves as ids only.';
+  'Erases the payloads of an event, a subject or a partner, emitted or received here, with every copy, in the caller''s transaction; ids, digests and evidence stay. What is still to be delivered is cancelled; a deletion event leaves as ids only.';
 
 create function webhook.confirm_erasure(
   erasure_id bigint -- as expunge returned it
@@ -140,14 +163,14 @@ begin
       counted := counted || jsonb_build_object(one.key, coalesce((counted ->> one.key)::bigint, 0) + one.value::bigint);
     end loop;
   end loop;
+  -- What came since is another matter.
+  select count(*)
+    into n
+    from webhook._inbox i
+   where i.inbox_id = any (webhook._received_of(erasure.event_id, erasure.partner_id, erasure.subject_type, erasure.subject_id))
+     and i.received_at < erasure.at;
+  counted := counted || jsonb_build_object('received', greatest((counted ->> 'received')::bigint, n));
   if erasure.scope <> 'event' then
-    -- What came since is another matter.
-    select count(*)
-      into n
-      from webhook._inbox i
-     where i.inbox_id = any (webhook._received_of(erasure.partner_id, erasure.subject_type, erasure.subject_id))
-       and i.received_at < erasure.at;
-    counted := counted || jsonb_build_object('received', coalesce((counted ->> 'received')::bigint, 0) + n);
     select count(*)
       into n
       from webhook._observation o

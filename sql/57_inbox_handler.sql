@@ -110,9 +110,7 @@ begin
     latter.retry_schedule := retry_schedule;
   end if;
   latter.subject_versions := coalesce(subject_versions, former.subject_versions);
-  if description is not null then
-    latter.description := webhook._check_text('description', description, 4000);
-  end if;
+  latter.description := webhook._with_text('description', description, former.description, 4000);
   update webhook._inbox_handler h
      set version = latter.version,
          event_types = latter.event_types,

@@ -66,7 +66,8 @@ begin
         into taken, former_hash
         from webhook._inbox i
        where i.source_id = known.source_id
-         and i.event_id = found_event.event_id;
+         and i.event_id = found_event.event_id
+         and i.partner_id = found_event.event_partner_id;
       -- A duplicate is welcome whatever the limits say: to refuse it would only bring it again.
       if not found then
         reason := webhook._inbox_full(known);
@@ -83,7 +84,8 @@ begin
               into former_hash
               from webhook._inbox i
              where i.source_id = known.source_id
-               and i.event_id = found_event.event_id;
+               and i.event_id = found_event.event_id
+               and i.partner_id = found_event.event_partner_id;
           end if;
         end if;
       end if;

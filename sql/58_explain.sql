@@ -17,6 +17,7 @@ select e.event_id,
          'event_types', p.event_types,
          'subject_types', p.subject_types,
          'filter', p.filter,
+         'filter_in_force', k.in_force,
          'expunged', e.body is null,
          'in_time', e.xid = p.created_xid or not pg_visible_in_snapshot(e.xid, p.created_snapshot),
          'created_at', p.created_at,
@@ -34,7 +35,10 @@ select e.event_id,
   left join webhook._endpoint_state s on s.endpoint_id = p.endpoint_id and s.generation = p.generation
   left join webhook._delivery d on d.event_id = e.event_id and d.endpoint_id = p.endpoint_id
   left join webhook._due w on w.event_id = e.event_id and w.endpoint_id = p.endpoint_id
-  left join lateral webhook._try_filters(e.body, array[p.filter]) as t on p.filter is not null and e.body is not null;
+  -- A filter of this very transaction is not asked: it could be taken back without a trace, and the next one chosen by
+  -- what it said of a payload that the reader may not read. One that was committed stands in the audit log.
+ cross join lateral (select p.changed_xid is distinct from pg_current_xact_id_if_assigned() as in_force) as k
+  left join lateral webhook._try_filters(e.body, array[p.filter]) as t on p.filter is not null and e.body is not null and k.in_force;
 comment on view webhook._seen_match is 'An event and an endpoint as the reader may see them, with what decides whether one goes to the other. To be asked for one pair.';
 comment on column webhook._seen_match.event_id is 'The event.';
 comment on column webhook._seen_match.endpoint_id is 'The endpoint.';
@@ -67,7 +71,7 @@ begin
     from webhook._seen_match m
    cross join lateral jsonb_to_record(m.facts) as f (
          event_partner text, endpoint_partner text, type text, subject_type text, subject_id text, event_test boolean,
-         endpoint_test boolean, event_origin bigint, endpoint_origin bigint, event_types text[], subject_types text[], filter text,
+         endpoint_test boolean, event_origin bigint, endpoint_origin bigint, event_types text[], subject_types text[], filter text, filter_in_force boolean,
          expunged boolean, in_time boolean, created_at timestamptz, state text, state_reason text, state_changed_at timestamptz,
          delivery_state text, delivery_reason text, attempt_count integer, hold integer, matched boolean, why text)
    where m.event_id = explain.event_id
@@ -150,6 +154,7 @@ begin
          when about_webhooks then 'not asked for events about webhooks'
          when pair.filter is null then 'the endpoint has none'
          when pair.expunged then 'the payload was expunged'
+         when not pair.filter_in_force then format('%s: the endpoint was changed by this transaction, which has not committed; ask again afterwards', pair.filter)
          else format('%s: %s', pair.filter, case when pair.matched then 'matches' when not pair.matched then 'does not match' else pair.why end)
        end)
   loop

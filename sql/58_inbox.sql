@@ -126,7 +126,9 @@ begin
        where r.inbox_id = candidate.inbox_id
          and r.handler = known.name
          and r.version = candidate.run_version;
-      if ended = 'stale' then
+      if ended = 'dead' then
+        perform webhook._tell_dead_inbox(known.name, source, event_id);
+      elsif ended = 'stale' then
         perform webhook._count_inbox((select i.source_id from webhook._inbox i where i.inbox_id = candidate.inbox_id), 'stale', known.name);
       end if;
       continue;
@@ -175,7 +177,7 @@ begin
   end if;
   note := webhook._check_text('note', note, 1000);
   select r.inbox_id, r.source_id, r.handler, r.version, r.attempts, h.retry_schedule, h.subject_versions,
-         i.partner_id, i.subject_type, i.subject_id, i.subject_version
+         i.event_id, i.partner_id, i.subject_type, i.subject_id, i.subject_version
     into held
     from webhook._inbox_run r
     join webhook._inbox i on i.inbox_id = r.inbox_id
@@ -225,9 +227,52 @@ begin
    where r.inbox_id = held.inbox_id
      and r.handler = held.handler
      and r.version = held.version;
+  if outcome = 'dead' then
+    perform webhook._tell_dead_inbox(held.handler, (select s.name from webhook._inbox_source s where s.source_id = held.source_id), held.event_id);
+  end if;
   perform webhook._count_inbox(held.source_id, case result when 'rejected' then 'failed' else result end, held.handler);
   return outcome;
 end
 $$;
 comment on function webhook.finish_inbox(bigint, text, text) is
   'Says what came of a claimed event, in the transaction of the side effect: both commit or neither. An error when the claim is no longer held, so that the side effect rolls back.';
+
+create function webhook._tell_dead_inbox(
+  handler text, -- who gave it up
+  source text,  -- where it came from
+  event_id text -- the event
+) returns void
+language plpgsql volatile parallel unsafe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+declare
+  what constant text := format('Inbox handler "%s" has given up events of source "%s": see webhook.inbox where state = ''dead''; this is the first within an hour.', handler, source);
+begin
+  -- One that fails on everything is told once an hour. Of no partner: handlers are the house's own.
+  if not exists (
+       select
+         from webhook._alert a
+        where a.alert_id >= webhook._pos_bound(clock_timestamp() - interval '1 hour')
+          and a.kind = 'inbox.dead'
+          and a.detail = what)
+  then
+    insert into webhook._alert (alert_id, kind, severity, event_id, detail)
+    values (webhook._new_id(), 'inbox.dead', 'warning', _tell_dead_inbox.event_id, what);
+  end if;
+end
+$$;
+comment on function webhook._tell_dead_inbox(text, text, text) is 'Writes an alert about a dead letter of the inbox, unless there was one of the same handler and source within the hour.';
+
+create function webhook._inbox_backlog(
+  out pending bigint, -- received events that handlers have not finished, each counted for each handler
+  out dead bigint     -- those that they have given up
+) returns record
+language sql stable parallel safe
+-- SECURITY DEFINER: called by status, whose readers have no right to the table.
+security definer
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+  select (select count(*) from webhook._inbox_run r where r.state in ('pending', 'claimed', 'retrying')),
+         (select count(*) from webhook._inbox_run r where r.state = 'dead')
+$$;
+comment on function webhook._inbox_backlog() is 'What waits in the inbox.';

@@ -1,9 +1,10 @@
--- Deciding about received events by hand, processing them again, erasing them and forgetting them.
+-- Deciding about received events by hand, and processing them again.
 
 create function webhook._inbox_run_of(
   event_id text, -- the event
   handler text,  -- the handler
-  source text    -- inbox source; null = there is only one that has the event
+  source text,    -- inbox source; null = there is only one that has the event
+  partner_id text -- its tenant; null = there is only one
 ) returns webhook._inbox_run -- the newest version's row, locked
 language plpgsql volatile parallel unsafe
 set search_path = pg_catalog, webhook, pg_temp
@@ -20,12 +21,13 @@ begin
     from webhook._inbox_source s
     join webhook._inbox i on i.source_id = s.source_id
    where i.event_id = _inbox_run_of.event_id
-     and (_inbox_run_of.source is null or s.name = _inbox_run_of.source);
+     and (_inbox_run_of.source is null or s.name = _inbox_run_of.source)
+     and (_inbox_run_of.partner_id is null or i.partner_id = _inbox_run_of.partner_id);
   if cardinality(events) > 1 then
     raise exception using
       errcode = 'invalid_parameter_value',
-      message = format('event "%s" came from several sources', left(event_id, 256)),
-      hint = 'Name the source.';
+      message = format('event "%s" came from several sources, or for several partners', left(event_id, 256)),
+      hint = 'Name the source and the partner_id.';
   end if;
   select r.*
     into found_run
@@ -45,13 +47,14 @@ begin
   return found_run;
 end
 $$;
-comment on function webhook._inbox_run_of(text, text, text) is 'The row that a decision about an event and a handler is about.';
+comment on function webhook._inbox_run_of(text, text, text, text) is 'The row that a decision about an event and a handler is about.';
 
 create function webhook.retry_inbox(
   event_id text,              -- the event
   handler text,               -- the handler
   reason text,                -- why
-  source text default null    -- inbox source; needed when several have an event of this id
+  source text default null,     -- inbox source; needed when several have an event of this id
+  partner_id text default null  -- its tenant; needed when events of several have this id
 ) returns void
 language plpgsql volatile parallel unsafe
 security definer
@@ -63,7 +66,7 @@ declare
 begin
   perform webhook._check_writable('retry an event');
   reason := webhook._check_reason(reason);
-  run := webhook._inbox_run_of(event_id, handler, source);
+  run := webhook._inbox_run_of(event_id, handler, source, partner_id);
   select i.partner_id, i.expunged_at
     into event
     from webhook._inbox i
@@ -90,14 +93,15 @@ begin
                        before => jsonb_build_object('handler', handler, 'state', run.state), reason => reason);
 end
 $$;
-comment on function webhook.retry_inbox(text, text, text, text) is
+comment on function webhook.retry_inbox(text, text, text, text, text) is
   'Gives a received event that is dead, stale, closed or waiting back to its handler, at once and with all its attempts.';
 
 create function webhook.close_inbox(
   event_id text,              -- the event
   handler text,               -- the handler
   reason text,                -- why
-  source text default null    -- inbox source; needed when several have an event of this id
+  source text default null,     -- inbox source; needed when several have an event of this id
+  partner_id text default null  -- its tenant; needed when events of several have this id
 ) returns void
 language plpgsql volatile parallel unsafe
 security definer
@@ -108,7 +112,7 @@ declare
 begin
   perform webhook._check_writable('close an event');
   reason := webhook._check_reason(reason);
-  run := webhook._inbox_run_of(event_id, handler, source);
+  run := webhook._inbox_run_of(event_id, handler, source, partner_id);
   if run.state in ('processed', 'stale', 'closed') then
     raise exception using
       errcode = 'object_not_in_prerequisite_state',
@@ -127,7 +131,7 @@ begin
                        before => jsonb_build_object('handler', handler, 'state', run.state), reason => reason);
 end
 $$;
-comment on function webhook.close_inbox(text, text, text, text) is 'Decides that a handler will not process a received event.';
+comment on function webhook.close_inbox(text, text, text, text, text) is 'Decides that a handler will not process a received event.';
 
 create function webhook.replay_inbox(
   handler text,                       -- the handler
@@ -172,140 +176,3 @@ end
 $$;
 comment on function webhook.replay_inbox(text, text, timestamptz, timestamptz) is
   'Gives a handler the events in the inbox that its version in force has not had: those from before it was created, or all of them for a new version. Calling it twice gives nothing twice.';
-
-create function webhook._expunge_inbox(
-  event_ids text[] -- events to erase, of whatever source
-) returns bigint -- events that were erased
-language sql volatile parallel unsafe
-set search_path = pg_catalog, webhook, pg_temp
-as $$
-  select webhook._expunge_received(array(
-    select i.inbox_id
-      from webhook._inbox_source s
-      join webhook._inbox i on i.source_id = s.source_id
-     where i.event_id = any (event_ids)
-       and i.expunged_at is null))
-$$;
-comment on function webhook._expunge_inbox(text[]) is 'Erases what was received of these events.';
-
-create function webhook._received_of(
-  partner_id text,   -- a partner; null = of all
-  subject_type text, -- kind of a subject; null = whatever it is about
-  subject_id text    -- its identity
-) returns bigint[] -- rows of _inbox whose payload is there
-language sql stable parallel safe
-set search_path = pg_catalog, webhook, pg_temp
-as $$
-  select coalesce(array_agg(i.inbox_id), '{}')
-    from webhook._inbox i
-   where i.expunged_at is null
-     and (_received_of.partner_id is null or i.partner_id = _received_of.partner_id)
-     and (_received_of.subject_type is null
-          or (i.subject_type = _received_of.subject_type and i.subject_id = _received_of.subject_id))
-$$;
-comment on function webhook._received_of(text, text, text) is
-  'What others sent about a partner or a subject: their events have ids of their own, so these are found by what they say.';
-
-create function webhook._expunge_received(
-  inbox_ids bigint[] -- rows of _inbox
-) returns bigint -- events that were erased
-language plpgsql volatile parallel unsafe
-set search_path = pg_catalog, webhook, pg_temp
-as $$
-declare
-  expunged bigint;
-begin
-  with target as (
-    select i.inbox_id, i.source_id, i.partner_id, i.subject_type, i.subject_id, i.subject_version
-      from webhook._inbox i
-     where i.inbox_id = any (inbox_ids)
-       and i.expunged_at is null
-       for no key update of i),
-  gone as (
-    update webhook._inbox i
-       set body = null,
-           -- The hash of a short text tells the text.
-           body_hash = null,
-           subject_id = null,
-           subject_type = null,
-           subject_version = null,
-           correlation_id = null,
-           expunged_at = clock_timestamp()
-      from target t
-     where i.inbox_id = t.inbox_id
-    returning i.inbox_id),
-  subjects as (
-    -- Who the subject is stays known only while a newer event about it is.
-    delete from webhook._inbox_subject b
-     using target t
-     where b.source_id = t.source_id
-       and b.partner_id = t.partner_id
-       and b.subject_type = t.subject_type
-       and b.subject_id = t.subject_id
-       and b.version <= t.subject_version),
-  runs as (
-    update webhook._inbox_run r
-       set note = null,
-           claim_id = null,
-           state = case when r.state in ('pending', 'claimed', 'retrying', 'dead') then 'closed' else r.state end,
-           finished_at = coalesce(r.finished_at, clock_timestamp())
-      from gone g
-     where r.inbox_id = g.inbox_id)
-  select count(*) into expunged from gone;
-  return expunged;
-end
-$$;
-comment on function webhook._expunge_received(bigint[]) is
-  'Erases what received events say and what handlers noted. Ids, times and tenant stay, so that they are not received anew; what was not processed will not be.';
-
-create function webhook._trim_inbox(
-  max_rows integer -- most events to delete
-) returns bigint -- events that were deleted; fewer than max_rows = there is nothing more to do
-language plpgsql volatile parallel unsafe
-set search_path = pg_catalog, webhook, pg_temp
-as $$
-declare
-  -- The setting is not there in a session that has not loaded the library.
-  cutoff constant timestamptz := clock_timestamp() - coalesce(current_setting('webhook.inbox_retention', true), '120d')::interval;
-  trimmed bigint;
-begin
-  delete from webhook._inbox i
-   where i.inbox_id in (
-           select o.inbox_id
-             from webhook._inbox_source s
-            cross join lateral (
-                  select n.inbox_id
-                    from webhook._inbox n
-                   where n.source_id = s.source_id
-                     and n.received_at < cutoff
-                     -- What a handler still owes is not forgotten; dead letters are, when their time is over.
-                     and not exists (
-                           select from webhook._inbox_run r
-                            where r.inbox_id = n.inbox_id
-                              and r.state in ('pending', 'claimed', 'retrying'))
-                   order by n.received_at
-                   limit max_rows) as o
-            limit max_rows);
-  get diagnostics trimmed = row_count;
-  if trimmed < max_rows then
-    delete from webhook._inbox_subject b where b.changed_at < cutoff;
-    delete from webhook._inbox_count c where c.day < (cutoff at time zone 'UTC')::date;
-    -- Rows of one counter that many sessions made are put together once their day is over.
-    with former as (
-      delete from webhook._inbox_count c
-       where c.day < (clock_timestamp() at time zone 'UTC')::date - 1
-         and exists (select from webhook._inbox_count o
-                      where (o.source_id, o.day, o.result, o.reason) = (c.source_id, c.day, c.result, c.reason)
-                        and o.slot <> c.slot)
-      returning c.*)
-    insert into webhook._inbox_count (source_id, day, result, reason, slot, total, last_at)
-    select f.source_id, f.day, f.result, f.reason, 0, sum(f.total), max(f.last_at)
-      from former f
-     group by f.source_id, f.day, f.result, f.reason
-    on conflict on constraint _inbox_count_pkey do nothing;
-  end if;
-  return trimmed;
-end
-$$;
-comment on function webhook._trim_inbox(integer) is
-  'Deletes received events that are older than webhook.inbox_retention and have no unfinished work, with all that belongs to them; a bounded number at a time.';

@@ -195,6 +195,8 @@ returns table (
   dead bigint,                 -- deliveries that wait for a decision
   fenced bigint,               -- events refused because their row was changed
   foreign_events bigint,       -- events of other databases, of which this one is a copy
+  inbox_pending bigint,        -- received events that handlers have not finished
+  inbox_dead bigint,           -- received events that handlers have given up
   last_error text,             -- last error of the leader itself
   advice text                  -- what to do
 )
@@ -212,6 +214,8 @@ as $$
          q.dead,
          q.fenced,
          q.foreign_events,
+         i.pending,
+         i.dead,
          w.last_error,
          coalesce(nullif(concat_ws(' ',
            w.hint,
@@ -219,6 +223,8 @@ as $$
              then 'The leader is behind: see webhook.stat_worker and the server log.' end,
            case when q.dead > 0
              then 'Some deliveries are dead: see webhook.dead_letters, mend the cause, then use webhook.retry.' end,
+           case when i.dead > 0
+             then 'Some received events are dead: see webhook.inbox where state = ''dead'', mend the handler, then use webhook.retry_inbox.' end,
            case when exists (select from webhook.pauses p)
              then 'Deliveries are paused: see webhook.pauses.' end,
            case when webhook._keys_in_clear()
@@ -233,5 +239,6 @@ as $$
            ''), 'Nothing to do.')
     from webhook.stat_worker w
    cross join webhook.stat_queue q
+   cross join webhook._inbox_backlog() as i
 $$;
 comment on function webhook.status() is 'State of the outbox in one row, with advice. Costs what stat_queue costs.';

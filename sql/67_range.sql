@@ -26,6 +26,7 @@ select r.request_id,
        coalesce(p.closed, 0) as closed,
        coalesce(p.expunged, 0) as expunged,
        coalesce(p.fenced, 0) as fenced,
+       coalesce(p.expired, 0) as expired,
        timestamptz '2025-01-01 00:00:00+00' + (nullif(p.pos, 0) >> 22) * interval '1 millisecond' as reached_at,
        round((p.made + p.again) / greatest(extract(epoch from coalesce(p.finished_at, clock_timestamp()) - p.started_at), 1), 1) as per_second,
        p.started_at,
@@ -56,6 +57,7 @@ comment on column webhook.replays.unwanted is 'Deliveries left out because the e
 comment on column webhook.replays.closed is 'Deliveries left out because the endpoint is closed.';
 comment on column webhook.replays.expunged is 'Events left out because their payload, or the event itself, is gone.';
 comment on column webhook.replays.fenced is 'Events left out because they are fenced, or of a database that was not adopted.';
+comment on column webhook.replays.expired is 'Deliveries not made because those of the event are not kept any more: nobody can tell what is missing.';
 comment on column webhook.replays.reached_at is 'Publication of the last event looked at; of one partner they are looked at oldest first.';
 comment on column webhook.replays.per_second is 'Deliveries per second, on average.';
 comment on column webhook.replays.started_at is 'When the leader began.';

@@ -8,6 +8,8 @@ select s.name,
        s.partners,
        s.id_from,
        s.type_from,
+       webhook._is_signed(s.profile, s.id_from) as id_signed,
+       webhook._is_signed(s.profile, coalesce(s.type_from, case when s.profile in ('github', 'github-sha1', 'shopify') then 'header:' end)) as type_signed,
        s.tolerance,
        s.validation,
        s.same_body,
@@ -32,6 +34,8 @@ comment on column webhook.inbox_sources.partner_from is 'Where the tenant stands
 comment on column webhook.inbox_sources.partners is 'Tenants that may be named; null = all.';
 comment on column webhook.inbox_sources.id_from is 'Where the event id stands; null = as the profile has it.';
 comment on column webhook.inbox_sources.type_from is 'Where the event type stands; null = as the profile has it.';
+comment on column webhook.inbox_sources.id_signed is 'Whether a signature vouches for event ids; false = a body that was sent before counts as another event under another id.';
+comment on column webhook.inbox_sources.type_signed is 'Whether a signature vouches for event types; false = a body may come under another type.';
 comment on column webhook.inbox_sources.tolerance is 'How far the time of signing may be from the clock.';
 comment on column webhook.inbox_sources.validation is 'off or enforce.';
 comment on column webhook.inbox_sources.same_body is 'Whether an event that comes again with another body is a conflict.';

@@ -223,8 +223,13 @@ set local role regress_webhook_a;
 select pg_temp.failure(format($$select webhook.read_payload(%L, 'a reason')$$, :'event'));
 reset role;
 select webhook.grant_access('regress_webhook_a', 'payload', 'acme', '{order.*}');
+insert into webhook._event_version (event_id, version, partner_id, failure, seal, body_sha256, body)
+values (:'event', '2', 'acme', null, '', '', '{"in": 2}'), (:'event', '3', 'acme', 'it failed', '', '', null);
 set local role regress_webhook_a;
 select webhook.read_payload(:'event', '  ticket 7 ');
+-- As an endpoint gets it that is pinned to another schema version.
+select webhook.read_payload(:'event', 'ticket 8', '2');
+select replace(pg_temp.failure(format($$select webhook.read_payload(%L, 'a reason', %L)$$, :'event', v)), :'event', 'evt_1') from unnest('{3,4}'::text[]) as v;
 -- Foreign and absent: the same words.
 select replace(pg_temp.failure(format($$select webhook.read_payload(%L, 'a reason')$$, :'foreign_event')), :'foreign_event', 'evt_1')
      = pg_temp.failure($$select webhook.read_payload('evt_1', 'a reason')$$);

@@ -11,6 +11,7 @@ create function pg_temp.masked(message text) returns text language sql as $$ sel
 select pg_temp.failure($$select webhook.expunge(null, event_id => 'evt_1')$$);
 select pg_temp.failure($$select webhook.expunge('  ', event_id => 'evt_1')$$);
 select pg_temp.failure($$select webhook.expunge('asked for')$$);
+select pg_temp.failure($$select webhook.expunge('asked for', event_id => 'evt_1', subject_type => 'customer', subject_id => '7')$$);
 select pg_temp.failure($$select webhook.expunge('asked for', event_id => 'evt_1', partner_id => 'acme')$$);
 select pg_temp.failure($$select webhook.expunge('asked for', subject_type => 'customer')$$);
 select pg_temp.failure($$select webhook.expunge('asked for', partner_id => 'acme', subject_id => '7')$$);
@@ -89,4 +90,43 @@ select item, erased, remaining from webhook.confirm_erasure(:erasure) where item
 select webhook.expunge('asked for', partner_id => 'regress.erasure') as erasure \gset
 select event_id, body is null from webhook._inbox where source_id = 77 order by 1;
 select item, erased, remaining from webhook.confirm_erasure(:erasure) where item = 'received';
+rollback;
+
+-- An event that was only received. Senders choose their ids: two tenants may have chosen the same.
+begin;
+insert into webhook._inbox_source (source_id, name, profile, partner_from, tolerance, validation, same_body, max_body, max_pending)
+values (77, 'regress.erasure', 'v1', 'body:/tenant', '5 min', 'off', true, 1, 1);
+insert into webhook._inbox (inbox_id, source_id, event_id, partner_id, bytes, body, received_at)
+select n, 77, event, partner, 12, 'confidential', now() - interval '1 minute'
+  from (values (1, 'in-1', 'regress.erasure'), (2, 'in-1', 'regress.rival'), (3, 'in-2', 'regress.erasure')) as v (n, event, partner);
+select webhook.expunge('asked for', event_id => 'in-2') as erasure \gset
+select inbox_id, body is null from webhook._inbox where source_id = 77 order by 1;
+select item, erased, remaining from webhook.confirm_erasure(:erasure) where item = 'received';
+select scope, partner_id, erased, evidence is not null from webhook.erasures where erasure_id = :erasure;
+select object_kind, object_id, partner_id from webhook.audit_log where verb = 'expunge';
+select pg_temp.failure($$select webhook.expunge('asked for', event_id => 'in-1')$$);
+select pg_temp.failure($$select webhook.expunge('asked for', event_id => 'in-1', partner_id => 'regress.other')$$);
+select webhook.expunge('asked for', event_id => 'in-1', partner_id => 'regress.rival') as erasure \gset
+select inbox_id, body is null from webhook._inbox where source_id = 77 order by 1;
+select item, erased, remaining from webhook.confirm_erasure(:erasure) where item = 'received';
+-- What comes behind its back is found.
+update webhook._inbox set body = 'confidential', expunged_at = null where inbox_id = 2;
+select item, remaining from webhook.confirm_erasure(:erasure) where item = 'received';
+rollback;
+
+-- However much was received, it is found by indexes.
+begin;
+insert into webhook._inbox_source (source_id, name, profile, partner_from, tolerance, validation, same_body, max_body, max_pending)
+values (77, 'regress.erasure', 'v1', 'body:/tenant', '5 min', 'off', true, 1, 1);
+insert into webhook._inbox (inbox_id, source_id, event_id, partner_id, subject_type, subject_id, bytes, body, received_at)
+select n, 77, 'in-' || n, 'p' || n % 1000, 'customer', n / 10, 1, 'x', now() - n * interval '1 second' from generate_series(1, 100000) as n;
+analyze webhook._inbox;
+create temp view walks as select pg_stat_get_xact_numscans('webhook._inbox'::regclass) as n, pg_stat_get_xact_tuples_returned('webhook._inbox'::regclass) as rows;
+select n as walks, rows as rows from walks \gset
+select cardinality(webhook._received_of('in-7', null, null, null)), cardinality(webhook._received_of(null, 'p7', null, null)),
+       cardinality(webhook._received_of(null, null, 'customer', '7')), cardinality(webhook._received_of(null, 'p7', 'customer', '0'));
+select n - :walks as walks, rows - :rows as rows from walks;
+-- A walk through all of it would show.
+select count(*) from webhook._inbox where bytes = 2;
+select n > :walks as walks, rows > :rows as rows from walks;
 rollback;

@@ -136,6 +136,11 @@ select webhook.emit('order.paid', 'regress.other', '{"n": 2}', subject_type => '
 create function pg_temp.told(event_id text, endpoint_id bigint) returns table (step text, passed boolean, detail text) language sql as $$
   select step, passed, regexp_replace(detail, '\d{4}-\d\d-\d\dT[0-9:.]+Z', '<time>', 'g') from webhook.explain(event_id, endpoint_id)
 $$;
+-- A filter of this very transaction could be taken back without a trace: it is not asked about a payload, by explain or in
+-- the view below it. Once it has committed it stands in the audit log.
+select step, passed, detail from pg_temp.told(:'good', :hook) where step = 'filter';
+select facts ->> 'matched', facts ->> 'why' from webhook._seen_match where event_id = :'good' and endpoint_id = :hook;
+update webhook._endpoint set changed_xid = '3' where partner_id like 'regress.%';
 select * from pg_temp.told(:'good', :hook);
 select * from pg_temp.told(:'poor', :hook) where passed is distinct from true;
 select * from pg_temp.told(:'bad', :hook) where passed is distinct from true;
@@ -143,6 +148,7 @@ select * from pg_temp.told(:'foreign', :hook) where passed is distinct from true
 select * from pg_temp.told(:'good', :test) where passed is distinct from true;
 -- One that was disabled, with a delivery that was made before and is held.
 select webhook.disable_endpoint(:hook, 'enough');
+update webhook._endpoint set changed_xid = '3' where partner_id like 'regress.%';
 insert into webhook._delivery (endpoint_id, event_id, state, attempt_count, series_start, revision) values (:hook, :'good', 'pending', 0, 0, 1);
 insert into webhook._due (endpoint_id, event_id, next_attempt_at, attempt_count, series_start, class, hold) values (:hook, :'good', now(), 0, 0, 1, 8);
 select step, passed, replace(replace(detail, :'hook', '<hook>'), substr(:'good', 5), '<event>') from pg_temp.told(:'good', :hook) where step in ('state', 'delivery');

@@ -95,6 +95,40 @@ select concat_ws(' ', r.result, r.event_id, r.http_status, r.reason)
    format('t=%s,v1=%s', t.at, encode(pg_temp.hmac('shh', convert_to(t.at || '.' || b.body, 'UTF8')), 'hex'))), convert_to(b.body, 'UTF8')) as r;
 select event_id, source, partner_id, type, handler from webhook.inbox where source = 'many';
 
+-- Each tenant has its ids for itself: none can take another's first, or find out by trying whether it is there.
+create function pg_temp.charged(id text, account text) returns text language sql as $$
+  select concat_ws(' ', r.result, r.event_id, r.http_status, r.reason)
+    from (select extract(epoch from clock_timestamp())::bigint as at, format('{"id":"%s","kind":"invoice.sent","account":"%s"}', id, account) as body) as b
+   cross join lateral webhook.receive('many', jsonb_build_object('Stripe-Signature',
+     format('t=%s,v1=%s', b.at, encode(pg_temp.hmac('shh', convert_to(b.at || '.' || b.body, 'UTF8')), 'hex'))), convert_to(b.body, 'UTF8')) as r
+$$;
+select pg_temp.charged('evt_1', 'acme'), pg_temp.charged('evt_1', 'globex'), pg_temp.charged('evt_1', 'globex');
+select partner_id, type from webhook.inbox where source = 'many' and event_id = 'evt_1' order by 1;
+select pg_temp.failure($$select webhook.close_inbox('evt_1', 'nobody', 'x', 'many')$$);
+select webhook.create_inbox_handler('bills', event_types => '{invoice.*}', sources => '{many}');
+select webhook.replay_inbox('bills', 'made later') > 0;
+select pg_temp.failure($$select webhook.close_inbox('evt_1', 'bills', 'x', 'many')$$);
+select webhook.close_inbox('evt_1', 'bills', 'x', 'many', 'globex');
+select partner_id, state from webhook.inbox where source = 'many' and event_id = 'evt_1' order by 1;
+select webhook.delete_inbox_handler('bills', 'done');
+delete from webhook._inbox where event_id = 'evt_1' and partner_id = 'globex' or event_id = 'evt_1' and source_id = (select source_id from webhook._inbox_source where name = 'many');
+
+-- Where nobody signs the id, the body is it: sent again under another id it is the same event. Whoever wants the id says so,
+-- and is told.
+select webhook.create_inbox_source('hub', 'github', 'acme'), webhook.create_inbox_source('kiosk', 'shopify', 'acme');
+select webhook.create_inbox_source('trusting', 'github', 'acme', id_from => 'header:X-GitHub-Delivery');
+select name, id_from, id_signed, type_signed from webhook.inbox_sources where name in ('hub', 'kiosk', 'trusting', 'shop', 'many') order by 1;
+select count(webhook.add_inbox_key(name, 'shh')) from (values ('hub'), ('trusting')) as v (name);
+create function pg_temp.pushed(source text, id text, body text) returns text language sql as $$
+  select concat_ws(' ', r.result, left(r.event_id, 8), r.http_status, r.reason)
+    from webhook.receive(source, jsonb_build_object('X-GitHub-Delivery', id, 'X-GitHub-Event', 'push',
+      'X-Hub-Signature-256', 'sha256=' || encode(pg_temp.hmac('shh', convert_to(body, 'UTF8')), 'hex')), convert_to(body, 'UTF8')) as r
+$$;
+select pg_temp.pushed('hub', 'guid-1', '{"n":1}'), pg_temp.pushed('hub', 'guid-1', '{"n":1}'), pg_temp.pushed('hub', 'guid-2', '{"n":1}'), pg_temp.pushed('hub', 'guid-2', '{"n":2}');
+select correlation_id, type from webhook.inbox where source = 'hub' order by 1;
+select pg_temp.pushed('trusting', 'guid-1', '{"n":1}'), pg_temp.pushed('trusting', 'guid-2', '{"n":1}');
+delete from webhook._inbox where source_id in (select source_id from webhook._inbox_source where name in ('hub', 'trusting'));
+
 -- Claimed in order of arrival, by one at a time.
 select claim_id as claim, event_id, source, partner_id, type, subject_id, subject_version, attempt, convert_from(body, 'UTF8') from webhook.claim_inbox('books') \gset
 \echo :event_id :source :partner_id :type :subject_id :subject_version :attempt
@@ -118,6 +152,9 @@ update webhook._inbox_run set next_attempt_at = clock_timestamp() where handler 
 select claim_id as claim, attempt from webhook.claim_inbox('books') \gset
 select :attempt, webhook.finish_inbox(:claim, 'failed', 'for the last time');
 select state, attempts, note from webhook.inbox where handler = 'books' and event_id = 'evt_7';
+-- Somebody is told, once an hour.
+select kind, severity, event_id, detail from webhook.alerts where kind = 'inbox.dead';
+select inbox_pending > 0, inbox_dead, advice ~ 'Some received events are dead' from webhook.status();
 select webhook.retry_inbox('evt_7', 'books', 'the books are open');
 select state, attempts, note from webhook.inbox where handler = 'books' and event_id = 'evt_7';
 -- A lease that ends without a word counts as an attempt; the last one is a dead letter.
@@ -131,6 +168,7 @@ update webhook._inbox_run set next_attempt_at = clock_timestamp() where handler 
 select attempt from webhook.claim_inbox('books');
 select state, attempts, note from webhook.inbox where handler = 'books' and event_id = 'evt_7';
 select regexp_replace(pg_temp.failure(format('select webhook.finish_inbox(%s)', :lost)), '\d{6,}', 'N');
+select count(*) from webhook.alerts where kind = 'inbox.dead';
 select webhook.close_inbox('evt_7', 'books', 'settled by hand');
 select state, note from webhook.inbox where handler = 'books' and event_id = 'evt_7';
 select regexp_replace(pg_temp.failure($$select webhook.close_inbox('evt_7', 'books', 'again')$$), '\d{6,}', 'N');
@@ -173,10 +211,10 @@ select pg_temp.failure($$select webhook.retry_inbox('evt_2', 'mail', 'again')$$)
 
 -- Forgotten after the retention, but never before it is done.
 update webhook._inbox set received_at = received_at - interval '121 days';
-select webhook._trim_inbox(1), webhook._trim_inbox(100) > 0;
+select webhook._trim_inbox(now() - interval '120 days', 1), webhook._trim_inbox(now() - interval '120 days', 100) > 0;
 select count(*) filter (where state not in ('claimed', 'pending', 'retrying')) from webhook.inbox;
 select webhook.delete_inbox_handler('mail', 'no longer needed');
-select webhook._trim_inbox(100) > 0;
+select webhook._trim_inbox(now() - interval '120 days', 100) > 0;
 select count(*) from webhook.inbox;
 
 -- The audit log has every verb, and no key.

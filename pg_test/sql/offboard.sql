@@ -25,6 +25,20 @@ select pg_temp.failure($$select webhook.offboard('leaver', null)$$);
 select pg_temp.failure($$select webhook.offboard('leaver', '  ')$$);
 rollback;
 
+-- What the partner sends is not taken any more; of a source that speaks for several, the others stay.
+begin;
+select webhook.create_inbox_source('own', 'v1', 'leaver'), webhook.create_inbox_source('other', 'v1', 'stayer'),
+       webhook.create_inbox_source('shared', 'stripe', partner_from => 'body:/account', partners => '{stayer,leaver}'),
+       webhook.create_inbox_source('alone', 'stripe', partner_from => 'body:/account', partners => '{leaver}'),
+       webhook.create_inbox_source('anybody', 'stripe', partner_from => 'body:/account');
+select count(webhook.add_inbox_key(name)) from webhook.inbox_sources where profile = 'v1';
+select webhook.offboard('leaver', 'contract ended');
+select name, enabled, partners, keys from webhook.inbox_sources where name in ('own', 'other', 'shared', 'alone', 'anybody') order by 1;
+select source, in_force, encrypted is null from webhook.inbox_keys where source in ('own', 'other') order by 1;
+select http_status, reason from webhook.receive('own', '{}', '{}');
+select after from webhook.audit_log where verb = 'offboard';
+rollback;
+
 -- Sessions that cannot write.
 begin read only;
 select pg_temp.failure($$select webhook.offboard('leaver', 'x')$$);

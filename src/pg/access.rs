@@ -122,7 +122,11 @@ fn redact(text: &str) -> String {
 
 /// `webhook.read_payload`: judged for the current user, read as the owner, and recorded twice.
 #[pg_extern(sql = false)]
-fn read_payload(event_id: Option<&str>, reason: Option<&str>) -> Option<String> {
+fn read_payload(
+    event_id: Option<&str>,
+    reason: Option<&str>,
+    version: Option<&str>,
+) -> Option<String> {
     let event_id = event_id.unwrap_or_else(|| null_argument("event_id"));
     let reason = reason.unwrap_or_else(|| null_argument("reason"));
     let reason = outbox::checked_reason("read a payload", reason);
@@ -146,7 +150,7 @@ fn read_payload(event_id: Option<&str>, reason: Option<&str>) -> Option<String> 
         .hint("Such a right ends by itself; webhook.grant_access gives it anew.")
         .raise();
     }
-    let found = outbox::payload(event_id).filter(|event| {
+    let found = outbox::payload(event_id, version).filter(|event| {
         master
             || rights
                 .iter()
@@ -160,16 +164,39 @@ fn read_payload(event_id: Option<&str>, reason: Option<&str>) -> Option<String> 
         )
         .raise()
     };
-    let Some(data) = event.data else {
+    if event.expunged {
         Raise::new(
             PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             format!("event \"{event_id}\" is expunged"),
         )
         .detail("Its payload was removed.")
         .raise()
+    }
+    let named = || shortened(version.unwrap_or_default());
+    if !event.stored {
+        Raise::new(
+            PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT,
+            format!(
+                "event \"{event_id}\" is not stored in schema version \"{}\"",
+                named()
+            ),
+        )
+        .hint("See webhook.event_versions.")
+        .raise()
+    }
+    let Some(data) = event.data else {
+        Raise::new(
+            PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            format!(
+                "event \"{event_id}\" has no payload in schema version \"{}\"",
+                named()
+            ),
+        )
+        .detail("The conversion failed; webhook.event_versions says why.")
+        .raise()
     };
     let role = outbox::role_name(user);
-    outbox::log_reading(event_id, &event.partner, &reason, &role);
+    outbox::log_reading(event_id, version, &event.partner, &reason, &role);
     // The audit row goes with a ROLLBACK; this line stays.
     log!("webhook: payload of event {event_id} was read by role \"{role}\"");
     Some(data)

@@ -233,6 +233,7 @@ pub struct Ages {
     pub attempt: Duration,
     pub audit: Duration,
     pub alert: Duration,
+    pub inbox: Duration,
 }
 
 impl Ages {
@@ -245,6 +246,7 @@ impl Ages {
             attempt: seconds(&ATTEMPT_RETENTION).min(delivery),
             audit: seconds(&AUDIT_RETENTION),
             alert: seconds(&ALERT_RETENTION),
+            inbox: seconds(&INBOX_RETENTION),
         }
     }
 }

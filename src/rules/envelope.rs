@@ -45,6 +45,13 @@ pub struct Event {
     pub data: String,
 }
 
+impl Event {
+    /// Whether its payload is gone: no JSON text is empty.
+    pub const fn is_erased(&self) -> bool {
+        self.data.is_empty()
+    }
+}
+
 /// Writes the body: members in a fixed order, absent ones left out, the payload verbatim and last. Of an erased payload
 /// it says so in its place.
 pub fn body(event: &Event) -> String {
@@ -86,7 +93,7 @@ pub fn shaped(event: &Event, data: Option<&str>, data_shape: Option<&str>) -> St
         json.push_str("true");
     }
     string(&mut json, "data_shape", data_shape);
-    if event.data.is_empty() {
+    if event.is_erased() {
         member(&mut json, "expunged");
         json.push_str("true");
     } else if let Some(data) = data {

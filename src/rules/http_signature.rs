@@ -12,7 +12,7 @@ use sfv::{
 };
 use url::Url;
 
-use crate::rules::signing::{Key, VerifyingKey};
+use crate::rules::signing::{Key, MOST_SIGNATURES, VerifyingKey};
 
 /// A request as it is sent, or as it was received.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +60,8 @@ pub enum Fault {
     Syntax,
     /// No signature is by this key over this request.
     NoMatch,
+    /// More signatures, or more components of one, than are looked at.
+    TooMany,
 }
 
 impl Fault {
@@ -70,6 +72,7 @@ impl Fault {
             Self::HeaderValue => "invalid_header_value",
             Self::Syntax => "invalid_signature",
             Self::NoMatch => "no_match",
+            Self::TooMany => "too_many_signatures",
         }
     }
 }
@@ -139,6 +142,14 @@ pub fn verify(
         .parse()
         .map_err(|_| Fault::Syntax)?;
     let signatures: Dictionary = Parser::new(signature).parse().map_err(|_| Fault::Syntax)?;
+    // A base is built and hashed for each of them and each key: counted before the first is.
+    let covers_too_much = |entry: &ListEntry| matches!(entry, ListEntry::InnerList(list) if list.items.len() > MOST_COMPONENTS);
+    if inputs.len() > MOST_SIGNATURES
+        || signatures.len() > MOST_SIGNATURES
+        || inputs.values().any(covers_too_much)
+    {
+        return Err(Fault::TooMany);
+    }
     let mut fault = Fault::NoMatch;
     for (label, entry) in &inputs {
         let (ListEntry::InnerList(list), Some(ListEntry::Item(item))) =
@@ -294,6 +305,9 @@ fn serialize(label: &KeyRef, list: &InnerList) -> String {
     // One member is no empty dictionary.
     dictionary.finish().unwrap_or_default()
 }
+
+/// Most components that one signature covers.
+const MOST_COMPONENTS: usize = 50;
 
 #[cfg(test)]
 #[path = "http_signature_tests.rs"]

@@ -10,6 +10,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::rules::json;
+use crate::rules::legacy_signature as legacy;
 use crate::rules::matching::{reserved_partner, valid_partner, valid_type};
 use crate::rules::profile::Profile;
 use crate::rules::receive::{Headers, Vouched};
@@ -41,16 +42,17 @@ impl Locator {
             .then(|| Self::Body(pointer.to_owned()))
     }
 
-    /// Where the senders of a profile put the id of an event.
+    /// Where the id of an event stands. GitHub and Shopify put one into a header that they do not sign: whoever has seen a
+    /// request could send its body again under another id, as another event. What they sign is the body, so that is the
+    /// id.
     pub fn of_id(profile: Profile) -> Locator {
         match profile {
             Profile::V1 | Profile::V1a | Profile::HttpHmac | Profile::HttpEd25519 => {
                 Self::Header("webhook-id".to_owned())
             }
-            Profile::Github | Profile::GithubSha1 => Self::Header("x-github-delivery".to_owned()),
+            Profile::Github | Profile::GithubSha1 | Profile::Shopify => Self::Digest,
             Profile::Stripe => Self::Body("/id".to_owned()),
             Profile::Slack => Self::Body("/event_id".to_owned()),
-            Profile::Shopify => Self::Header("x-shopify-webhook-id".to_owned()),
         }
     }
 
@@ -214,7 +216,16 @@ pub fn read(
         subject_type,
         subject_id,
         schema_version: words("/schema_version"),
-        correlation_id: words("/correlation_id"),
+        // What the sender calls it, where that is not the id: good for looking it up there, and for nothing else.
+        correlation_id: words("/correlation_id").or_else(|| {
+            let name = match reading.profile {
+                Profile::Github | Profile::GithubSha1 => legacy::GITHUB_ID,
+                Profile::Shopify => legacy::SHOPIFY_ID,
+                _ => return None,
+            };
+            let named = headers.one(name).ok()??.to_owned();
+            (reading.id_from == Locator::Digest && valid_event_id(&named)).then_some(named)
+        }),
     })
 }
 

@@ -80,9 +80,37 @@ fn an_id_that_no_signature_covers_is_none_where_signatures_name_what_they_cover(
         ("x-github-delivery", "72d3162e"),
         ("x-github-event", "push"),
     ]);
-    let found = read_body(&reading(Profile::Github), &github, &[], "{}").expect("read");
+    let mut source = reading(Profile::Github);
+    source.id_from = Locator::Header("x-github-delivery".to_owned());
+    let found = read_body(&source, &github, &[], "{}").expect("read");
     assert_eq!(found.event_id, "72d3162e");
     assert_eq!(found.kind.as_deref(), Some("push"));
+    assert_eq!(found.correlation_id, None);
+}
+
+#[test]
+fn a_body_that_comes_again_under_another_unsigned_id_is_the_same_event() {
+    for (profile, header) in [
+        (Profile::Github, "x-github-delivery"),
+        (Profile::GithubSha1, "x-github-delivery"),
+        (Profile::Shopify, "x-shopify-webhook-id"),
+    ] {
+        let of = |id: &str, body: &str| {
+            read_body(&reading(profile), &lines(&[(header, id)]), &[], body).expect("read")
+        };
+        let (first, again) = (of("72d3162e", "{}"), of("stolen", "{}"));
+        assert_eq!(first.event_id, again.event_id);
+        assert_ne!(first.event_id, of("72d3162e", "[]").event_id);
+        // What the sender calls it is kept beside it.
+        assert_eq!(first.correlation_id.as_deref(), Some("72d3162e"));
+        assert_eq!(of("a b", "{}").correlation_id, None);
+        assert_eq!(
+            of("72d3162e", r#"{"correlation_id":"c"}"#)
+                .correlation_id
+                .as_deref(),
+            Some("c")
+        );
+    }
 }
 
 #[test]

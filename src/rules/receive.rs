@@ -12,7 +12,7 @@ use crate::rules::ed25519::PublicKey;
 use crate::rules::http_signature::{self, Fault, Request};
 use crate::rules::legacy_signature as legacy;
 use crate::rules::profile::Profile;
-use crate::rules::signing::{self, Rejection, Secret, VerifyingKey};
+use crate::rules::signing::{self, MOST_SIGNATURES, Rejection, Secret, VerifyingKey};
 
 /// Header lines of a request, names in any case.
 #[derive(Clone, Debug, Default)]
@@ -160,6 +160,8 @@ pub enum Refusal {
     NotCovered,
     /// The digest is not that of the body.
     Digest,
+    /// More signatures, or more components of one, than anybody needs.
+    TooMany,
 }
 
 impl Refusal {
@@ -176,6 +178,7 @@ impl Refusal {
             Self::Component => "invalid_component",
             Self::NotCovered => "not_covered",
             Self::Digest => "digest_mismatch",
+            Self::TooMany => "too_many_signatures",
         }
     }
 }
@@ -188,6 +191,7 @@ impl From<Rejection> for Refusal {
             Rejection::TooOld => Self::TooOld,
             Rejection::TooNew => Self::TooNew,
             Rejection::NoMatch => Self::NoMatch,
+            Rejection::TooMany => Self::TooMany,
         }
     }
 }
@@ -198,6 +202,7 @@ impl From<Fault> for Refusal {
             Fault::Component | Fault::HeaderValue => Self::Component,
             Fault::Syntax => Self::Malformed,
             Fault::NoMatch => Self::NoMatch,
+            Fault::TooMany => Self::TooMany,
         }
     }
 }
@@ -317,6 +322,10 @@ fn as_others_do(
     let (signed_at, matches) = match profile {
         Profile::Stripe => {
             let header = headers.needed(legacy::STRIPE)?;
+            // The time is one of the parts.
+            if header.split(',').nth(MOST_SIGNATURES + 1).is_some() {
+                return Err(Refusal::TooMany);
+            }
             let at = time_of(legacy::stripe_time(header).ok_or(Refusal::BadTimestamp)?)?;
             check_time(at, now, tolerance)?;
             let fits =

@@ -70,6 +70,68 @@ fn has_time(profile: Profile) -> bool {
     )
 }
 
+/// The same request with so many signatures by nobody before the good one.
+fn behind_others(profile: Profile, count: usize, body: &[u8]) -> Vec<(String, String)> {
+    let mut lines = signed(profile, body);
+    for (name, value) in &mut lines {
+        let others = |other: &dyn Fn(usize) -> String, separator: &str| {
+            (0..count).map(|n| other(n) + separator).collect::<String>()
+        };
+        let before = match name.as_str() {
+            "webhook-signature" => others(&|_| "v1,AAAA v1a,AAAA".to_owned(), " "),
+            "signature-input" => others(&|n| format!("x{n}=(\"@method\");created={AT}"), ", "),
+            "signature" => others(&|n| format!("x{n}=:AAAA:"), ", "),
+            "stripe-signature" => {
+                let (time, rest) = value.split_once(',').expect("a time");
+                *value = format!("{time},{}{rest}", others(&|_| "v1=00".to_owned(), ","));
+                continue;
+            }
+            _ => continue,
+        };
+        value.insert_str(0, &before);
+    }
+    lines
+}
+
+#[test]
+fn the_last_of_twenty_signatures_counts_and_more_are_not_looked_at() {
+    for profile in Profile::ALL {
+        let keys = [own_key(profile, 1)];
+        let with = |count| {
+            let lines = behind_others(profile, count, b"{}");
+            judge(profile, &keys, lines, b"{}", AT).map(|_| ())
+        };
+        let (fits, exceeds) = match profile {
+            // Of each kind one.
+            Profile::V1 | Profile::V1a => (9, 10),
+            Profile::Stripe | Profile::HttpHmac | Profile::HttpEd25519 => (19, 20),
+            _ => continue,
+        };
+        assert_eq!(with(fits), Ok(()), "{profile:?}");
+        assert_eq!(with(exceeds), Err(Refusal::TooMany), "{profile:?}");
+        assert_eq!(with(1000), Err(Refusal::TooMany), "{profile:?}");
+    }
+}
+
+#[test]
+fn a_signature_that_covers_more_than_fifty_components_is_not_looked_at() {
+    let key = [own_key(Profile::HttpHmac, 1)];
+    let with = |count: usize| {
+        let mut lines = signed(Profile::HttpHmac, b"{}");
+        let names: String = (0..count).map(|n| format!("\"x{n}\" ")).collect();
+        for (name, value) in &mut lines {
+            match name.as_str() {
+                "signature-input" => value.insert_str(0, &format!("x=({}), ", names.trim_end())),
+                "signature" => value.insert_str(0, "x=:AAAA:, "),
+                _ => {}
+            }
+        }
+        judge(Profile::HttpHmac, &key, lines, b"{}", AT).map(|_| ())
+    };
+    assert_eq!(with(50), Ok(()));
+    assert_eq!(with(51), Err(Refusal::TooMany));
+}
+
 #[test]
 fn what_each_profile_sends_is_believed_within_the_tolerance_in_both_directions() {
     for profile in Profile::ALL {

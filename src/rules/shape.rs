@@ -59,7 +59,7 @@ pub fn shape(event: &Event, format: Format) -> Shape {
 /// Gives an event its shape.
 pub fn shape_of(event: &Event, format: Format, data_shape: &DataShape) -> Shape {
     // An erased payload is no JSON any more, and has no shape.
-    let (data, name) = if event.data.is_empty() {
+    let (data, name) = if event.is_erased() {
         (None, None)
     } else {
         data_shape.cut(&event.data)
@@ -149,7 +149,7 @@ fn attributes(event: &Event, has_data: bool, data_shape: Option<&str>) -> Vec<(S
     if event.test {
         attributes.push(("test".to_owned(), Value::Boolean(true)));
     }
-    if event.data.is_empty() {
+    if event.is_erased() {
         attributes.push(("expunged".to_owned(), Value::Boolean(true)));
     }
     attributes

@@ -256,6 +256,10 @@ pub fn verify<'a>(
     ) else {
         return Err(Rejection::MissingHeader);
     };
+    // Each is compared with what each key signs: a stranger must not have that done as often as he likes.
+    if signatures.split(' ').nth(MOST_SIGNATURES).is_some() {
+        return Err(Rejection::TooMany);
+    }
     let signed_at = parse_timestamp(timestamp).ok_or(Rejection::BadTimestamp)?;
     if signed_at.abs_diff(now_unix) > tolerance {
         return Err(if signed_at < now_unix {
@@ -324,6 +328,8 @@ pub enum Rejection {
     TooNew,
     /// No signature is one of these keys'.
     NoMatch,
+    /// More signatures than anybody needs.
+    TooMany,
 }
 
 impl Rejection {
@@ -335,6 +341,7 @@ impl Rejection {
             Self::TooOld => "too_old",
             Self::TooNew => "too_new",
             Self::NoMatch => "no_match",
+            Self::TooMany => "too_many_signatures",
         }
     }
 }
@@ -376,6 +383,8 @@ fn parse_timestamp(text: &str) -> Option<i64> {
     if plain { text.parse().ok() } else { None }
 }
 
+/// Most signatures of one request: those of every key in force, twice over.
+pub const MOST_SIGNATURES: usize = 20;
 const PREFIX: &str = "whsec_";
 const V1: &str = "v1,";
 const V1A: &str = "v1a,";

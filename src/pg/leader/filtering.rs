@@ -271,7 +271,7 @@ impl Leader {
             }
             // Of an erased event the ids leave: there is nothing that a condition could be asked about.
             if passes.is_none()
-                && !event.data.is_empty()
+                && !event.is_erased()
                 && let Some((filter, known)) = &filter.condition
             {
                 // What is beyond the bound is refused without being evaluated.

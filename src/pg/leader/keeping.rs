@@ -3,12 +3,13 @@
 //!
 //! What is still due becomes a dead letter first, what is still dead is closed and told, and only then a day goes: the
 //! rows that refer to something before what they refer to. Pairs in memory and events that nobody has read keep
-//! their day.
+//! their day. What somebody asked for is as old as the asking.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::Leader;
+use super::dispatch::REPLAYS;
 use super::transaction::{Trouble, terminating, transaction};
 use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, Change};
@@ -43,10 +44,19 @@ const DEFAULTS: [&str; 6] = [
     "_event",
 ];
 
+/// What a pass goes by: the time when it began, and the days before which things are old.
+#[derive(Clone, Copy, Default)]
+struct Pass {
+    now: i64,
+    attempts: i32,
+    deliveries: i32,
+    events: i32,
+}
+
 /// A small piece of a pass.
 enum Step {
-    /// Pairs of events before this day that still wait become dead letters.
-    Expire(i32, (String, i64)),
+    /// Pairs that still wait although deliveries of their events are not kept any more become dead letters.
+    Expire((String, i64)),
     /// Dead letters of events before this day are closed.
     Close(i32),
     /// The partition of a day is emptied, and dropped when it is empty.
@@ -63,6 +73,7 @@ enum Step {
 
 /// What retention remembers.
 pub struct Keeping {
+    pass: Pass,
     steps: VecDeque<Step>,
     next_pass: Instant,
     not_before: Instant,
@@ -76,6 +87,7 @@ impl Keeping {
     pub fn new() -> Keeping {
         let now = Instant::now();
         Keeping {
+            pass: Pass::default(),
             steps: VecDeque::new(),
             next_pass: now + SOON,
             not_before: now,
@@ -137,20 +149,40 @@ impl Leader {
         Some(at.saturating_duration_since(Instant::now()))
     }
 
+    /// What a pass that begins now goes by.
+    fn pass(&self) -> Pass {
+        // A wall clock that was set ahead by mistake makes nothing old in this life.
+        let now = now_micros().min(self.clock.now());
+        let ages = self.settings.ages;
+        // A day is old when all of it is.
+        let day = |age| i32::try_from(before(now, age).div_euclid(MICROS_PER_DAY)).unwrap_or(0);
+        Pass {
+            now,
+            attempts: day(ages.attempt),
+            deliveries: day(ages.delivery),
+            events: day(ages.event),
+        }
+    }
+
+    /// The first event whose deliveries are kept: of one before it nobody can tell whether it was delivered.
+    pub fn first_with_deliveries(&self) -> EventId {
+        first_event(self.pass().deliveries)
+    }
+
     /// Lists what is to be done in a pass.
     fn begin_pass(&mut self) -> Result<(), Trouble> {
         self.keeping.next_pass = Instant::now() + EVERY;
         // Alerts that came another way are found before long.
         self.notifying.soon();
-        // A wall clock that was set ahead by mistake makes nothing old in this life.
-        let now = now_micros().min(self.clock.now());
+        let pass = self.pass();
+        self.keeping.pass = pass;
+        let Pass {
+            now,
+            attempts,
+            deliveries,
+            events,
+        } = pass;
         let ages = self.settings.ages;
-        let moment = |age: Duration| now - i64::try_from(age.as_micros()).unwrap_or(i64::MAX / 2);
-        // A day is old when all of it is.
-        let day =
-            |age: Duration| i32::try_from(moment(age).div_euclid(MICROS_PER_DAY)).unwrap_or(0);
-        let (attempts, deliveries, events) =
-            (day(ages.attempt), day(ages.delivery), day(ages.event));
         let days = transaction(
             self.owner,
             false,
@@ -158,19 +190,21 @@ impl Leader {
             || outbox::old_partitions([attempts, deliveries, events]),
         )?;
         let steps = &mut self.keeping.steps;
-        steps.push_back(Step::Expire(deliveries, (String::new(), 0)));
+        steps.push_back(Step::Expire((String::new(), 0)));
         steps.push_back(Step::Close(events));
+        // The feed goes from its old end, which may have no partition.
+        steps.push_back(Step::Default("_feed", events, None));
         steps.extend(
             days.into_iter()
                 .map(|(parent, day)| Step::Clear(parent, day)),
         );
         for parent in DEFAULTS {
-            let before = match parent {
+            let day = match parent {
                 "_excerpt" | "_attempt" => attempts,
                 "_delivery" => deliveries,
                 _ => events,
             };
-            steps.push_back(Step::Default(parent, before, None));
+            steps.push_back(Step::Default(parent, day, None));
         }
         for (name, age) in [
             ("_audit", ages.audit),
@@ -180,10 +214,9 @@ impl Leader {
             ("_tombstone", ages.event),
             ("_finding", ages.alert),
             ("_day_count", ages.event),
-            // By its own setting.
-            ("_inbox", ages.event),
+            ("_inbox", ages.inbox),
         ] {
-            steps.push_back(Step::Rows(name, moment(age)));
+            steps.push_back(Step::Rows(name, before(now, age)));
         }
         steps.push_back(Step::Keys);
         steps.push_back(Step::Payloads);
@@ -192,29 +225,31 @@ impl Leader {
 
     fn take_step(&mut self, step: Step) -> Result<(), Trouble> {
         match step {
-            Step::Expire(day, after) => self.expire_deliveries(day, &after),
+            Step::Expire(after) => self.expire_deliveries(&after),
             Step::Close(day) => self.close_dead_letters(day),
             Step::Clear(parent, day) => self.clear_partition(parent, day),
             Step::Default(parent, day, after) => self.clear_default(parent, day, after.as_deref()),
-            Step::Rows(name, before) => {
+            Step::Rows(name, moment) => {
+                let evidence = before(self.keeping.pass.now, self.settings.ages.audit);
                 let removed = transaction(
                     self.owner,
                     false,
                     c"webhook leader: deleting old rows",
-                    || outbox::expire_rows(name, before, ROWS),
+                    || outbox::expire_rows(name, moment, evidence, ROWS),
                 )?;
                 if removed >= i64::from(ROWS) {
-                    self.keeping.steps.push_front(Step::Rows(name, before));
+                    self.keeping.steps.push_front(Step::Rows(name, moment));
                 }
                 Ok(())
             }
             Step::Keys => self.expire_keys(),
             Step::Payloads => {
+                let now = self.keeping.pass.now;
                 let more = transaction(
                     self.owner,
                     false,
                     c"webhook leader: erasing old payloads",
-                    || outbox::expire_payloads(PAYLOADS),
+                    || outbox::expire_payloads(now, PAYLOADS),
                 )?;
                 if more {
                     self.keeping.steps.push_front(Step::Payloads);
@@ -225,13 +260,19 @@ impl Leader {
     }
 
     /// Nothing that is due vanishes: it becomes a dead letter, for which its day waits.
-    fn expire_deliveries(&mut self, day: i32, after: &(String, i64)) -> Result<(), Trouble> {
-        let before = first_event(day);
+    fn expire_deliveries(&mut self, after: &(String, i64)) -> Result<(), Trouble> {
+        let pass = self.keeping.pass;
+        let which = outbox::Overage {
+            deliveries: first_event(pass.deliveries).to_string(),
+            asked: REPLAYS,
+            asked_before: before(pass.now, self.settings.ages.delivery),
+            events: first_event(pass.events).to_string(),
+        };
         let rows = transaction(
             self.owner,
             false,
             c"webhook leader: looking for overdue deliveries",
-            || outbox::overdue(&before, after, ROWS),
+            || outbox::overdue(&which, after, ROWS),
         )?;
         let last = rows
             .last()
@@ -264,7 +305,7 @@ impl Leader {
             });
         }
         match last {
-            Some(last) if full => self.keeping.steps.push_front(Step::Expire(day, last)),
+            Some(last) if full => self.keeping.steps.push_front(Step::Expire(last)),
             _ => self.tell_counts(
                 "delivery.expired",
                 "were still to be made at the end of their retention; they are dead letters now, and are closed at the end of that of their events",
@@ -274,7 +315,7 @@ impl Leader {
     }
 
     fn close_dead_letters(&mut self, day: i32) -> Result<(), Trouble> {
-        let before = first_event(day);
+        let before = first_event(day).to_string();
         let closed = transaction(
             self.owner,
             false,
@@ -337,14 +378,17 @@ impl Leader {
             EndpointId::new(ms, 0).0.to_string()
         } else {
             let oldest = self.memory.pairs().map(|pair| pair.event).min();
-            let oldest = oldest.map(|event| event.to_string());
-            oldest.into_iter().fold(first_event(day), String::min)
+            oldest
+                .into_iter()
+                .fold(first_event(day), EventId::min)
+                .to_string()
         };
+        let kept = first_event(self.keeping.pass.events).to_string();
         let last = transaction(
             self.owner,
             false,
             c"webhook leader: deleting old rows",
-            || outbox::clear_default(parent, &before, after, &reads, ROWS),
+            || outbox::clear_default(parent, &before, after, &reads, &kept, ROWS),
         )?;
         if last.is_some() {
             let next = Step::Default(parent, day, last);
@@ -354,8 +398,7 @@ impl Leader {
     }
 
     fn expire_keys(&mut self) -> Result<(), Trouble> {
-        let window = settings::idempotency_window().as_micros();
-        let before = now_micros() - i64::try_from(window).unwrap_or(i64::MAX / 2);
+        let before = before(self.keeping.pass.now, settings::idempotency_window());
         let page = self.keeping.key_page;
         let next = transaction(
             self.owner,
@@ -395,10 +438,15 @@ impl Leader {
     }
 }
 
+/// The moment that lies so long before another one.
+fn before(moment: i64, age: Duration) -> i64 {
+    moment - i64::try_from(age.as_micros()).unwrap_or(i64::MAX / 2)
+}
+
 /// Smallest event id of a day.
-fn first_event(day: i32) -> String {
+fn first_event(day: i32) -> EventId {
     let ms = u64::try_from(i64::from(day) * MS_PER_DAY).unwrap_or(0);
-    EventId::first_of(ms).to_string()
+    EventId::first_of(ms)
 }
 
 fn day_of(event: EventId) -> i32 {

@@ -19,8 +19,11 @@ use crate::pg::outbox::{self, Belated, FeedRow, Only, Progress, ReplayRow, Reque
 use crate::rules::ids::{EndpointId, EventId, Pair};
 use crate::rules::matching::type_matches;
 
-/// Rows of the feed looked at in one transaction.
-const ROUND: i32 = 250;
+/// Rows of the feed looked at in one transaction, at most and at least.
+const ROUND: usize = 250;
+const FEW: usize = 10;
+/// Deliveries that are worth a round whatever the rate.
+const MOST: f64 = 250.0;
 /// A queue whose first row has been due for so long is one that an endpoint does not keep up with, in microseconds.
 const BEHIND: i64 = 2_000_000;
 /// How often it is looked whether it does again; and how long passing trouble is left alone.
@@ -40,6 +43,9 @@ struct Replaying {
     /// Deliveries that may be made now; filled at the rate, and below zero after an event with many.
     tokens: f64,
     filled_at: Instant,
+    /// Rows to be read next: about twice what the last round could use, so that a slow rate does not read the same rows
+    /// again and again.
+    reads: usize,
 }
 
 /// What one round reads.
@@ -56,6 +62,8 @@ struct Plan {
     make: Vec<Belated>,
     series: Vec<(Pair, i16)>,
     progress: Progress,
+    /// Rows of the range that it covers.
+    rows: usize,
 }
 
 impl Replays {
@@ -72,6 +80,7 @@ impl Replaying {
             reached,
             tokens: 0.0,
             filled_at: Instant::now(),
+            reads: ROUND,
         }
     }
 
@@ -81,7 +90,7 @@ impl Replaying {
 
     /// What is worth a round: a fifth of a second, so that a slow rate does not make a transaction of each delivery.
     fn enough(&self) -> f64 {
-        (self.rate() / 5.0).clamp(1.0, f64::from(ROUND))
+        (self.rate() / 5.0).clamp(1.0, MOST)
     }
 
     fn tokens_at(&self, now: Instant) -> f64 {
@@ -237,19 +246,15 @@ impl Leader {
         if !self.outcomes.changes.is_empty() {
             self.write()?;
         }
-        // Tokens are at most twice what is enough for a round.
-        #[allow(clippy::cast_possible_truncation)]
-        let limit = (replaying.tokens as i32).clamp(1, ROUND);
         let (row, after) = (&replaying.row, &replaying.reached);
         let found = transaction(self.owner, true, c"webhook leader: reading a range", || {
-            find(row, after, limit)
+            find(row, after, replaying.reads)
         })?;
-        let done = found.rows.len() < usize::try_from(limit).unwrap_or(0);
-        let reached = found
-            .rows
-            .last()
-            .map_or_else(|| after.clone(), |last| last.place.clone());
-        let mut plan = self.plan_replay(row, &found);
+        let mut plan = self.plan_replay(row, &found, replaying.tokens);
+        let all = plan.rows == found.rows.len();
+        let done = all && plan.rows < replaying.reads;
+        let last = found.rows.get(..plan.rows).and_then(<[FeedRow]>::last);
+        let reached = last.map_or_else(|| after.clone(), |last| last.place.clone());
         // What a filter refused was not missed.
         let planned = plan.make.len();
         self.filter_missed(&mut plan.make)?;
@@ -260,6 +265,7 @@ impl Leader {
             make,
             series,
             progress,
+            rows,
         } = &mut plan;
         let written = transaction(
             self.owner,
@@ -287,6 +293,7 @@ impl Leader {
             return Ok(true);
         };
         replaying.reached = reached;
+        replaying.reads = if all { ROUND } else { *rows * 2 }.clamp(FEW, ROUND);
         // A replay may make some thousand in a round, far below what a float holds exactly.
         #[allow(clippy::cast_precision_loss)]
         let spent = (progress.made + progress.again) as f64;
@@ -309,9 +316,22 @@ impl Leader {
         Ok(done)
     }
 
-    fn plan_replay(&self, row: &ReplayRow, found: &Found) -> Plan {
+    /// What is to be done for the rows in their order, up to the one that spends the last token: whatever costs no
+    /// delivery costs no transaction of its own either.
+    fn plan_replay(&self, row: &ReplayRow, found: &Found, tokens: f64) -> Plan {
         let mut plan = Plan::default();
-        for feed in found.rows.iter().filter(|feed| meant(row, feed)) {
+        let oldest = self.first_with_deliveries();
+        for feed in &found.rows {
+            // Some thousand at most, far below what a float holds exactly.
+            #[allow(clippy::cast_precision_loss)]
+            let spent = (plan.make.len() + plan.series.len()) as f64;
+            if spent > 0.0 && spent >= tokens {
+                break;
+            }
+            plan.rows += 1;
+            if !meant(row, feed) {
+                continue;
+            }
             plan.progress.looked_at += 1;
             let Some(event) = found
                 .facts
@@ -377,6 +397,9 @@ impl Leader {
                 };
                 if self.memory.contains(pair) {
                     plan.progress.under_way += 1;
+                } else if id < oldest {
+                    // What is not there may have been delivered.
+                    plan.progress.expired += 1;
                 } else {
                     plan.make.push(Belated {
                         class: REPLAYS,
@@ -390,7 +413,7 @@ impl Leader {
 }
 
 /// Reads the next rows of the range and what is known of their events.
-fn find(row: &ReplayRow, after: &(String, i64), limit: i32) -> Found {
+fn find(row: &ReplayRow, after: &(String, i64), limit: usize) -> Found {
     let rows = outbox::walk_feed(row, after, limit);
     let ids: Vec<&str> = rows
         .iter()
@@ -441,6 +464,10 @@ fn summary(progress: &Progress) -> String {
         (progress.closed, "left out because the endpoint is closed"),
         (progress.expunged, "events without payload"),
         (progress.fenced, "events fenced"),
+        (
+            progress.expired,
+            "not made because deliveries of the event are not kept any more",
+        ),
     ];
     for (count, why) in left_out {
         if count > 0 {

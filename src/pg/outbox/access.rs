@@ -21,11 +21,15 @@ pub struct Right {
     pub valid_until: Option<i64>,
 }
 
-/// An event as `read_payload` needs it; no data = expunged.
+/// An event as `read_payload` needs it.
 pub struct Payload {
     pub partner: String,
     pub kind: String,
+    /// In the schema version that was asked for.
     pub data: Option<String>,
+    /// Whether that version is stored.
+    pub stored: bool,
+    pub expunged: bool,
 }
 
 statement!(
@@ -38,9 +42,14 @@ statement!(
 
 statement!(
     PAYLOAD,
-    [&str],
-    "select e.partner_id, e.type, e.body
+    [&str, Option<&str>],
+    "select e.partner_id, e.type,
+            case when $2 is null or $2 operator(pg_catalog.=) e.schema_version then e.body else v.body end,
+            $2 is null or $2 operator(pg_catalog.=) e.schema_version or v.event_id is not null,
+            e.body is null
        from webhook._event as e
+       left join webhook._event_version as v
+              on v.event_id operator(pg_catalog.=) e.event_id and v.version operator(pg_catalog.=) $2
       where e.event_id operator(pg_catalog.=) $1"
 );
 
@@ -61,8 +70,9 @@ statement!(
 
 statement!(
     LOG_READING,
-    [&str, &str, &str, &str],
-    "select webhook._log('read_payload', 'event', $1, $2, null, pg_catalog.jsonb_build_object('role', $4), $3)"
+    [&str, &str, &str, &str, Option<&str>],
+    "select webhook._log('read_payload', 'event', $1, $2, null,
+                         pg_catalog.jsonb_strip_nulls(pg_catalog.jsonb_build_object('role', $4, 'version', $5)), $3)"
 );
 
 /// System identifier of the cluster, as pg_control_system() shows it.
@@ -196,18 +206,20 @@ pub fn endpoints_of(partners: Vec<String>) -> Vec<i64> {
     })
 }
 
-/// The event, if there is one.
-pub fn payload(event_id: &str) -> Option<Payload> {
+/// The event, if there is one, with its payload in a schema version; none = as it was emitted.
+pub fn payload(event_id: &str, version: Option<&str>) -> Option<Payload> {
     as_owner(installed_owner(), || {
-        select(&PAYLOAD, &[event_id.into()], |rows| {
-            match rows.first().get_three::<String, String, String>() {
-                Ok((Some(partner), Some(kind), data)) => Some(Payload {
-                    partner,
-                    kind,
-                    data,
-                }),
-                _ => None,
-            }
+        select(&PAYLOAD, &[event_id.into(), version.into()], |mut rows| {
+            let row = rows.next()?;
+            let text = |index: usize| row.get::<String>(index).ok().flatten();
+            let flag = |index: usize| row.get::<bool>(index).ok().flatten();
+            Some(Payload {
+                partner: text(1)?,
+                kind: text(2)?,
+                data: text(3),
+                stored: flag(4).unwrap_or(false),
+                expunged: flag(5)?,
+            })
         })
     })
 }
@@ -232,11 +244,17 @@ pub fn checked_reason(act: &str, reason: &str) -> String {
 }
 
 /// Leaves the audit row of a payload that is read.
-pub fn log_reading(event_id: &str, partner: &str, reason: &str, role: &str) {
+pub fn log_reading(event_id: &str, version: Option<&str>, partner: &str, reason: &str, role: &str) {
     as_owner(installed_owner(), || {
         run(
             &LOG_READING,
-            &[event_id.into(), partner.into(), reason.into(), role.into()],
+            &[
+                event_id.into(),
+                partner.into(),
+                reason.into(),
+                role.into(),
+                version.into(),
+            ],
             |_| (),
         );
     });

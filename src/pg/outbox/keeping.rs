@@ -36,14 +36,14 @@ statement!(
 
 statement!(
     CLEAR_DEFAULT,
-    [&str, &str, Option<&str>, Vec<&str>, i32],
-    "select c.last, c.removed from webhook._clear_default($1, $2, $3, $4, $5) as c"
+    [&str, &str, Option<&str>, Vec<&str>, &str, i32],
+    "select c.last, c.removed from webhook._clear_default($1, $2, $3, $4, $5, $6) as c"
 );
 
 statement!(
     EXPIRE_ROWS,
-    [&str, TimestampWithTimeZone, i32],
-    "select webhook._expire_rows($1, $2, $3)"
+    [&str, TimestampWithTimeZone, i32, TimestampWithTimeZone],
+    "select webhook._expire_rows($1, $2, $3, $4)"
 );
 
 statement!(
@@ -54,15 +54,20 @@ statement!(
 
 statement!(
     EXPIRE_PAYLOADS,
-    [i32],
-    "select webhook._expire_payloads($1)"
+    [TimestampWithTimeZone, i32],
+    "select webhook._expire_payloads($1, $2)"
 );
 
-statement!(OVERDUE, [&str, &str, i64, i32],
+// What somebody asked for counts from the asking: it is stamped then, and a series begins with its first attempt. But
+// nothing outlives the events' own retention.
+statement!(OVERDUE, [&str, &str, i64, i32, i16, TimestampWithTimeZone, &str],
     "select d.event_id, d.endpoint_id, d.class, d.next_attempt_at, d.attempt_count, d.series_start, d.subject_key
        from webhook._due as d
       where d.event_id < $1
         and (d.event_id, d.endpoint_id) > ($2, $3)
+        and (not (d.asked or d.class = $5)
+             or coalesce(d.series_at, d.next_attempt_at) < $6
+             or d.event_id < $7)
       order by d.event_id, d.endpoint_id
       limit $4");
 
@@ -156,12 +161,14 @@ pub fn clear_partition(parent: &str, day: i32, reads: &[String], may_drop: bool)
     )
 }
 
-/// Deletes old rows of a DEFAULT partition; returns the last one looked at, none = there are no more.
+/// Deletes old rows of a DEFAULT partition; returns the last one looked at, none = there are no more. `oldest` is the first
+/// event that is kept.
 pub fn clear_default(
     parent: &str,
     before: &str,
     after: Option<&str>,
     reads: &[String],
+    oldest: &str,
     most: i32,
 ) -> Option<String> {
     let reads: Vec<&str> = reads.iter().map(String::as_str).collect();
@@ -172,17 +179,24 @@ pub fn clear_default(
             before.into(),
             after.into(),
             reads.into(),
+            oldest.into(),
             most.into(),
         ],
         |rows| rows.first().get_one::<String>().ok().flatten(),
     )
 }
 
-/// Deletes rows of a table without partitions that are older than this moment; says how many.
-pub fn expire_rows(name: &str, before: i64, most: i32) -> i64 {
+/// Deletes rows of a table without partitions that are older than this moment, what is evidence than that one; says how
+/// many.
+pub fn expire_rows(name: &str, before: i64, evidence: i64, most: i32) -> i64 {
     run(
         &EXPIRE_ROWS,
-        &[name.into(), timestamp(before).into(), most.into()],
+        &[
+            name.into(),
+            timestamp(before).into(),
+            most.into(),
+            timestamp(evidence).into(),
+        ],
         |rows| rows.first().get_one::<i64>().ok().flatten().unwrap_or(0),
     )
 }
@@ -196,26 +210,45 @@ pub fn expire_keys(before: i64, page: i32, pages: i32) -> Option<i32> {
     )
 }
 
-/// Takes payloads that have reached the age of their event type; says whether there may be more.
-pub fn expire_payloads(most: i32) -> bool {
-    run(&EXPIRE_PAYLOADS, &[most.into()], |rows| {
-        rows.first()
-            .get_one::<bool>()
-            .ok()
-            .flatten()
-            .unwrap_or(false)
-    })
+/// Takes payloads that by now have reached the age of their event type; says whether there may be more.
+pub fn expire_payloads(now: i64, most: i32) -> bool {
+    run(
+        &EXPIRE_PAYLOADS,
+        &[timestamp(now).into(), most.into()],
+        |rows| {
+            rows.first()
+                .get_one::<bool>()
+                .ok()
+                .flatten()
+                .unwrap_or(false)
+        },
+    )
 }
 
-/// Pairs of events before an id that still wait, behind the last one seen.
-pub fn overdue(before: &str, after: &(String, i64), most: i32) -> Vec<Overdue> {
+/// Which waiting pairs are overdue.
+pub struct Overage {
+    /// Events before this one have no deliveries any more.
+    pub deliveries: String,
+    /// Except those of this class, and single ones that somebody asked for, ...
+    pub asked: i16,
+    /// ... at this time or later,
+    pub asked_before: i64,
+    /// of events that are still kept.
+    pub events: String,
+}
+
+/// Pairs that wait and are overdue, behind the last one seen.
+pub fn overdue(which: &Overage, after: &(String, i64), most: i32) -> Vec<Overdue> {
     select(
         &OVERDUE,
         &[
-            before.into(),
+            which.deliveries.as_str().into(),
             after.0.as_str().into(),
             after.1.into(),
             most.into(),
+            which.asked.into(),
+            timestamp(which.asked_before).into(),
+            which.events.as_str().into(),
         ],
         |rows| {
             rows.filter_map(|row| {

@@ -74,7 +74,7 @@ pub use filtering::{
 };
 pub use inbox::inbox_keys;
 pub use keeping::{
-    clear_default, clear_partition, close_old, expire_keys, expire_payloads, expire_rows,
+    Overage, clear_default, clear_partition, close_old, expire_keys, expire_payloads, expire_rows,
     expunged_of, old_partitions, overdue, sweep,
 };
 pub use keys::{KeyRow, SealKeys, seal_keys, signing_keys, stored_seal_keys};

@@ -53,6 +53,7 @@ pub struct Progress {
     pub closed: i64,
     pub expunged: i64,
     pub fenced: i64,
+    pub expired: i64,
 }
 
 /// After every partner id in the order of bytes.
@@ -73,7 +74,7 @@ statement!(
 // The upper bound of the partner keeps the end of a walk from passing over everybody else's rows.
 statement!(
     WALK,
-    [&str, i64, &str, i64, i64, i32],
+    [&str, i64, &str, i64, i64, i64],
     "select f.partner_id, f.pos, f.event_id, f.type, f.test
        from webhook._feed as f
       where (f.partner_id, f.pos) > ($1, $2)
@@ -121,11 +122,12 @@ statement!(ADVANCE, [i64, &str, i64, Vec<i64>, bool],
             closed = p.closed + ($4)[6],
             expunged = p.expunged + ($4)[7],
             fenced = p.fenced + ($4)[8],
+            expired = p.expired + ($4)[9],
             state = case when $5 then 'done' else p.state end,
             finished_at = case when $5 then pg_catalog.clock_timestamp() end
       where p.request_id = $1
         and p.state = 'running'
-     returning p.looked_at, p.made, p.again, p.under_way, p.unwanted, p.closed, p.expunged, p.fenced");
+     returning p.looked_at, p.made, p.again, p.under_way, p.unwanted, p.closed, p.expunged, p.fenced, p.expired");
 
 statement!(CANCEL, [i64],
     "insert into webhook._replay_progress as p (request_id, state, partner_id, pos, finished_at)
@@ -133,7 +135,7 @@ statement!(CANCEL, [i64],
      on conflict (request_id) do update
         set state = 'cancelled', finished_at = excluded.finished_at
       where p.state = 'running'
-     returning p.looked_at, p.made, p.again, p.under_way, p.unwanted, p.closed, p.expunged, p.fenced");
+     returning p.looked_at, p.made, p.again, p.under_way, p.unwanted, p.closed, p.expunged, p.fenced, p.expired");
 
 /// A replay of this database that is not finished.
 pub fn unfinished_replay(request: i64, own: i64) -> Option<ReplayRow> {
@@ -183,7 +185,7 @@ pub fn begin_replay(replay: &ReplayRow) -> (String, i64) {
 }
 
 /// The next rows of the feed that are in the range, whatever their type.
-pub fn walk_feed(replay: &ReplayRow, after: &(String, i64), limit: i32) -> Vec<FeedRow> {
+pub fn walk_feed(replay: &ReplayRow, after: &(String, i64), limit: usize) -> Vec<FeedRow> {
     let last = replay.partner.as_deref().unwrap_or(BEHIND_ALL);
     select(
         &WALK,
@@ -193,7 +195,7 @@ pub fn walk_feed(replay: &ReplayRow, after: &(String, i64), limit: i32) -> Vec<F
             last.into(),
             replay.range.0.into(),
             replay.range.1.into(),
-            limit.into(),
+            i64::try_from(limit).unwrap_or(i64::MAX).into(),
         ],
         |rows| {
             rows.filter_map(|row| {
@@ -266,6 +268,7 @@ pub fn advance_replay(
         progress.closed,
         progress.expunged,
         progress.fenced,
+        progress.expired,
     ];
     run(
         &ADVANCE,
@@ -297,5 +300,6 @@ fn read_progress(mut rows: pgrx::spi::SpiTupleTable<'_>) -> Option<Progress> {
         closed: number(6)?,
         expunged: number(7)?,
         fenced: number(8)?,
+        expired: number(9)?,
     })
 }

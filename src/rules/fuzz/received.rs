@@ -6,7 +6,7 @@ use crate::rules::inbound::{self, Locator, Reading};
 use crate::rules::matching::{valid_partner, valid_type};
 use crate::rules::profile::{Outgoing, Profile};
 use crate::rules::receive::{self, Headers, Incoming, OwnKey, Refusal};
-use crate::rules::signing::{Algorithm, Key, Secret, SigningKey};
+use crate::rules::signing::{Algorithm, Key, MOST_SIGNATURES, Secret, SigningKey};
 
 use super::CANARY;
 
@@ -103,6 +103,51 @@ fn own(profile: Profile, lines: &[(String, String)], body: &[u8]) {
         Err(refusal) => assert!(disturbed, "{}", refusal.as_str()),
     }
     assert_ne!(judge(Vec::new(), body).err(), None::<Refusal>);
+    // The good one is found behind others, up to a number; beyond it none is looked at.
+    let before = body.len() % 30;
+    let mut listed = signed.headers.clone();
+    let counts = match profile {
+        Profile::V1 => prepend(
+            &mut listed,
+            "webhook-signature",
+            |_| "v1,AAAA ".to_owned(),
+            before,
+        ),
+        Profile::HttpHmac => {
+            prepend(
+                &mut listed,
+                "signature-input",
+                |n| format!("x{n}=(\"@path\"), "),
+                before,
+            ) && prepend(
+                &mut listed,
+                "signature",
+                |n| format!("x{n}=:AAAA:, "),
+                before,
+            )
+        }
+        _ => false,
+    };
+    if counts {
+        match judge(listed, body) {
+            Ok(_) => assert!(before < MOST_SIGNATURES),
+            Err(refusal) => assert!(refusal == Refusal::TooMany && before >= MOST_SIGNATURES),
+        }
+    }
+}
+
+/// Puts so many members before those of a header; says whether it is there.
+fn prepend(
+    lines: &mut [(String, String)],
+    header: &str,
+    member: impl Fn(usize) -> String,
+    count: usize,
+) -> bool {
+    let found = lines.iter_mut().find(|(name, _)| name == header);
+    found.is_some_and(|(_, value)| {
+        value.insert_str(0, &(0..count).map(member).collect::<String>());
+        true
+    })
 }
 
 /// What is read can be stored.

@@ -3,7 +3,7 @@
 //! Input: a byte that says which, then the bytes.
 
 use crate::rules::signing::{
-    Key, Received, Rejection, Secret, SecretError, VerifyingKey, sign, verify,
+    Key, MOST_SIGNATURES, Received, Rejection, Secret, SecretError, VerifyingKey, sign, verify,
 };
 use crate::rules::vault::{self, KeyFileFault, MasterKeys, NONCE, Place};
 
@@ -168,8 +168,10 @@ fn received(bytes: &[u8]) {
         Err(Rejection::TooOld) => assert!(time.is_some_and(|at| at < NOW - 300)),
         Err(Rejection::TooNew) => assert!(time.is_some_and(|at| at > NOW + 300)),
         Err(Rejection::NoMatch) => assert!(time.is_some()),
+        Err(Rejection::TooMany) => assert!(signature.split(' ').count() > MOST_SIGNATURES),
     }
-    // What we sign is accepted among whatever else stands in the header, and for no other body.
+    // What we sign is accepted among whatever else stands in the header, and for no other body; unless so many stand there
+    // that none is looked at.
     if id.is_empty() {
         return;
     }
@@ -180,6 +182,13 @@ fn received(bytes: &[u8]) {
         signature: Some(&header),
         ..message
     };
+    if header.split(' ').count() > MOST_SIGNATURES {
+        assert_eq!(
+            verify(&keys, &signed, NOW, TOLERANCE),
+            Err(Rejection::TooMany)
+        );
+        return;
+    }
     assert_eq!(verify(&keys, &signed, NOW, TOLERANCE), Ok(NOW));
     let other = [body, b"x"].concat();
     let altered = Received {
