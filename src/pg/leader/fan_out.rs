@@ -105,6 +105,7 @@ impl Leader {
             u64::try_from(fenced.len()).unwrap_or(0),
             std::sync::atomic::Ordering::Relaxed,
         );
+        self.slot.counters.fanned_out(sound.len(), now_micros());
         self.batches.insert(batch, Batch { n, left: 1 });
         for event in &fenced {
             if let Ok(event) = event.parse() {
@@ -270,6 +271,7 @@ impl Leader {
             batch,
             due: None,
         };
+        self.slot.counters.paired();
         if let Some(open) = self.batches.get_mut(&batch) {
             open.left += 1;
         }
