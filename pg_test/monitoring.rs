@@ -147,6 +147,36 @@ fn counters_outlive_the_leader_and_begin_anew_with_the_server() {
 }
 
 #[test]
+fn what_a_leader_left_in_doubt_is_counted_as_lost_and_what_is_cancelled_as_cancelled() {
+    let cluster = Cluster::plan()
+        .setting("webhook.shutdown_grace", "100ms")
+        .setting("webhook.retry_schedule", "1h")
+        .start();
+    let mut shop = Outbox::create(&cluster, "shop");
+    let receiver = Receiver::http();
+    receiver.script("/hangs", vec![Answer::hang(), Answer::status(503)]);
+    let endpoint = shop.endpoint("acme", &receiver.url("/hangs"));
+    let event = shop.emit("order.paid", "acme", "{}");
+    wait_for("the request is on the wire", PATIENCE, || {
+        sample(&mut shop, "webhook_requests_in_flight") == 1.0
+    });
+    shop.restart_leader();
+    shop.wait_for_attempts(&event, &endpoint, 2);
+    for (outcome, count) in [("lost", 1.0), ("server_error", 1.0), ("delivered", 0.0)] {
+        let name = format!("webhook_attempts_total{{outcome=\"{outcome}\"}}");
+        wait_for(&name, PATIENCE, || sample(&mut shop, &name) == count);
+    }
+    shop.run(&format!(
+        "select webhook.disable_endpoint({}, 'test')",
+        endpoint.id
+    ));
+    shop.wait_for_state(&event, &endpoint, "cancelled");
+    wait_for("it is counted", PATIENCE, || {
+        sample(&mut shop, "webhook_deliveries_total{outcome=\"cancelled\"}") == 1.0
+    });
+}
+
+#[test]
 fn a_scrape_costs_the_same_whatever_waits() {
     let mut cluster = Cluster::start_usual();
     let mut shop = Outbox::create(&cluster, "shop");
