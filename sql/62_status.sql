@@ -49,6 +49,7 @@ comment on column webhook.stat_worker.library_version is 'Version of the loaded 
 comment on column webhook.stat_worker.extension_version is 'Version of the installed extension.';
 
 create function webhook._unread(
+  most bigint default null, -- so many of each stream are counted at most; null = all
   out events bigint, -- events of this origin that are committed and that the leader has not read
   out first_id text  -- the oldest of them
 ) returns record
@@ -92,14 +93,16 @@ begin
   loop
     -- Behind the leader's place, in its order. The upper bound spares the rows of a restored copy, whose
     -- transaction ids may lie in this cluster's future.
-    select count(*), min(e.event_id)
+    select count(*), min(s.event_id)
       into more_events, more_id
-      from webhook._event e
-     where e.xid >= place.low_xid
-       and e.xid < place.high_xid
-       and (e.xid, e.event_id) > (place.to_xid, place.to_id)
-       and e.origin = webhook._origin()
-       and (e.partner_id = any (place.partners)) = place.only_these;
+      from (select e.event_id
+              from webhook._event e
+             where e.xid >= place.low_xid
+               and e.xid < place.high_xid
+               and (e.xid, e.event_id) > (place.to_xid, place.to_id)
+               and e.origin = webhook._origin()
+               and (e.partner_id = any (place.partners)) = place.only_these
+             limit most) as s;
     -- Transactions that were open when a snapshot of the leader was taken, and have committed since.
     late := array(select pg_snapshot_xip(place.prev) union select pg_snapshot_xip(place.cur));
     if cardinality(late) > 0 then
@@ -119,7 +122,7 @@ begin
   end loop;
 end
 $$;
-comment on function webhook._unread() is 'What the leader has still to read.';
+comment on function webhook._unread(bigint) is 'What the leader has still to read.';
 
 create view webhook.stat_queue as
 select u.events as unread_events,

@@ -43,5 +43,21 @@ grant select on webhook.stat_inbox to pg_monitor;
 grant select on webhook.inbox_rejections to pg_monitor;
 grant execute on function webhook._origin() to pg_monitor;
 grant execute on function webhook._event_time(text) to pg_monitor;
-grant execute on function webhook._unread() to pg_monitor;
+grant execute on function webhook._unread(bigint) to pg_monitor;
+-- Metrics name nobody. The page shows of endpoints and alerts what the views above show.
+grant select on webhook.stat_metrics to pg_monitor;
+grant execute on function webhook.metrics() to pg_monitor;
+grant execute on function webhook._metric_list() to pg_monitor;
+grant execute on function webhook._counters() to pg_monitor;
+grant execute on function webhook._gauges() to pg_monitor;
+grant execute on function webhook.dashboard() to pg_monitor;
+grant execute on function webhook._dashboard_page(jsonb) to pg_monitor;
+grant execute on function webhook._history() to pg_monitor;
+grant execute on function webhook._utc(timestamptz) to pg_monitor;
+-- Progress names partners as stat_endpoint does, and no subject.
+grant select on webhook.stat_progress_replay to pg_monitor;
+grant select on webhook.stat_progress_adopt to pg_monitor;
+grant select on webhook.stat_progress_retention to pg_monitor;
+grant select on webhook.stat_progress_expunge to pg_monitor;
+grant execute on function webhook._retention_progress() to pg_monitor;
 grant execute on function webhook._worker() to pg_monitor;

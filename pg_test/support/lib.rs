@@ -17,6 +17,7 @@ pub mod judges;
 pub mod kills;
 pub mod master_key;
 pub mod meter;
+pub mod monitoring;
 pub mod outbox;
 pub mod past;
 pub mod proxy;

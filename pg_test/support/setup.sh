@@ -12,6 +12,7 @@ main() {
   open_build_folder
   make_venv
   make_peers
+  "$here/monitoring.sh"
   for major in "$@"; do
     make_server "$major"
   done

@@ -6,6 +6,7 @@
 mod access;
 mod catalogue;
 mod conversion;
+mod counters;
 mod dry_run;
 mod emit;
 mod error;
@@ -16,6 +17,7 @@ mod inbox_keys;
 mod keys;
 mod launcher;
 mod leader;
+mod metrics;
 mod observe;
 mod outbox;
 mod receive;

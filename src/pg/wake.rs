@@ -14,6 +14,8 @@ use std::sync::atomic::{
 
 use pgrx::pg_sys;
 
+use super::counters::Counters;
+
 /// Databases of one cluster that can have a leader at the same time.
 pub const SLOTS: usize = 64;
 const ERROR_BYTES: usize = 240;
@@ -79,6 +81,8 @@ pub struct Slot {
     /// Transactions that took payloads and have committed.
     expunged: AtomicU64,
     last_error: [AtomicU8; ERROR_BYTES],
+    /// What the leader counts for monitoring.
+    pub counters: Counters,
 }
 
 #[repr(C)]
@@ -271,6 +275,12 @@ pub fn claim_slot(database: pg_sys::Oid) -> Option<&'static Slot> {
                 // the latch of a process that is gone, and the launcher would never hear of it.
                 slot.leave();
                 slot.set_activity(Activity::Stopped);
+                // What was counted was another database's.
+                slot.counters.reset();
+                for counter in [&slot.delivered, &slot.failed, &slot.lost, &slot.fenced] {
+                    counter.store(0, Ordering::Relaxed);
+                }
+                slot.restarts.store(0, Ordering::Relaxed);
                 true
             }
             // Another session may have claimed this very slot for the same database meanwhile.

@@ -126,6 +126,7 @@ impl Leader {
             u64::try_from(fenced.len()).unwrap_or(0),
             std::sync::atomic::Ordering::Relaxed,
         );
+        self.slot.counters.fanned_out(sound.len(), now_micros());
         self.batches.insert(batch, Batch { n, left: 1 });
         for event in &fenced {
             if let Ok(event) = event.parse() {
@@ -285,6 +286,7 @@ impl Leader {
             self.note_unconverted(pair, &kind, why);
         }
         waiting.subject = subject;
+        self.slot.counters.paired();
         if let Some(open) = self.batches.get_mut(&waiting.batch) {
             open.left += 1;
         }

@@ -81,6 +81,8 @@ pub struct Keeping {
     key_page: i32,
     /// Deliveries by partner that became dead letters, or were closed, in this pass.
     told: HashMap<(&'static str, Option<String>), usize>,
+    /// When the pass under way began, and of how many steps it was.
+    pass: (i64, usize),
 }
 
 impl Keeping {
@@ -94,7 +96,25 @@ impl Keeping {
             drop_after: now,
             key_page: 0,
             told: HashMap::new(),
+            pass: (0, 0),
         }
+    }
+
+    /// For the view `stat_progress_retention`: the kind of the next step, how many are left of how many, and since
+    /// when; zeros between passes.
+    pub fn progress(&self) -> (u32, usize, usize, i64) {
+        let kind = match self.steps.front() {
+            None => return (0, 0, 0, 0),
+            Some(Step::Expire(..)) => 1,
+            Some(Step::Close(_)) => 2,
+            Some(Step::Clear(..)) => 3,
+            Some(Step::Default(..)) => 4,
+            Some(Step::Rows(..)) => 5,
+            Some(Step::Keys) => 6,
+            Some(Step::Payloads) => 7,
+        };
+        let (since, of) = self.pass;
+        (kind, self.steps.len(), of, since)
     }
 
     /// Settings may have changed.
@@ -220,6 +240,7 @@ impl Leader {
         }
         steps.push_back(Step::Keys);
         steps.push_back(Step::Payloads);
+        self.keeping.pass = (now_micros(), self.keeping.steps.len());
         Ok(())
     }
 

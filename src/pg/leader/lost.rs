@@ -68,6 +68,9 @@ impl Leader {
                 recorded
             },
         )?;
+        self.slot
+            .counters
+            .written(&outcomes, crate::pg::emit::now_micros());
         self.note_released(&recorded.released);
         let lost = outcomes
             .changes

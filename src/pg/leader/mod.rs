@@ -431,6 +431,11 @@ impl Leader {
             .store(count(self.scheduler.waiting()), Ordering::Relaxed);
         slot.open_batches
             .store(count(self.batches.len()), Ordering::Relaxed);
+        let now = super::emit::now_micros();
+        slot.counters
+            .queued(count(self.flights.len() + self.scheduler.waiting()), now);
+        let (kind, left, of, since) = self.keeping.progress();
+        slot.counters.keeps(kind, count(left), count(of), since);
     }
 
     /// What follows from a failed transaction: a rest and another try, or the end of this life.

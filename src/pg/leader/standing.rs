@@ -94,7 +94,7 @@ impl Leader {
             return Ok(());
         };
         let (id, reason, mut walk) = (closing.id, closing.reason.clone(), closing.walk.clone());
-        let walk = transaction(
+        let (walk, cancelled) = transaction(
             self.owner,
             false,
             c"webhook leader: cancelling a queue",
@@ -105,9 +105,12 @@ impl Leader {
                     left -= i32::try_from(cancelled).unwrap_or(left);
                     walk = next;
                 }
-                walk
+                (walk, CANCEL_ROWS.saturating_sub(left))
             },
         )?;
+        self.slot
+            .counters
+            .cancelled(usize::try_from(cancelled).unwrap_or(0));
         if !matches!(walk, Walk::Over) {
             if let Some(closing) = self.to_cancel.get_mut(next) {
                 closing.walk = walk;

@@ -10,6 +10,7 @@ use super::Leader;
 use super::recovery::ORDERLY;
 use super::telling::raise;
 use super::transaction::{Trouble, transaction};
+use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, Change, Outcomes};
 
 /// Outcomes written in one transaction at most, give or take one round of the loop.
@@ -96,6 +97,7 @@ impl Leader {
             },
         )?;
         self.last_n = recorded.n;
+        self.slot.counters.written(outcomes, now_micros());
         self.note_released(&recorded.released);
         for (pair, class) in &outcomes.again {
             self.note_due((pair.endpoint, *class), at);
