@@ -8,7 +8,7 @@ MAJORS ?= 15
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup build install install-files stage demo test test-all package check-14 peers campaign bench bench-full lint clean
+.PHONY: help setup build install install-files stage demo test test-all package peers campaign bench bench-full lint clean
 
 # Written down once, in Cargo.toml.
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -57,15 +57,9 @@ demo: ## shows a signed, a retried and a replayed delivery on a private server
 test: ## everything: lint, the pure rooms, the oldest and the newest PostgreSQL
 	@pg_test/all
 
-test-all: ## the same with every PostgreSQL, that 14 still compiles, and the packages (hours)
+test-all: ## the same with every PostgreSQL, and the packages (hours)
 	@MAJORS="15 16 17 18" pg_test/all
 	@$(MAKE) --no-print-directory package MAJORS="15 16 17 18"
-	@$(MAKE) --no-print-directory check-14
-
-check-14: ## compiles for PostgreSQL 14, which is not supported: no more than a look ahead of those who ask
-	@pg_test/support/setup.sh 14
-	@$(PLACES) && PGRX_PG_CONFIG_PATH="$$(header_pg_config 14)" CARGO_TARGET_DIR=target/pg14 \
-	  cargo check --locked --quiet --no-default-features --features pg14
 
 package: ## a Debian package for each PostgreSQL in MAJORS (15), checked, installed in a clean Debian and tried there
 	@for major in $(MAJORS); do \

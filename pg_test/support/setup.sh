@@ -98,7 +98,7 @@ make_peers() {
 make_server() { # major
   case "$1" in
     15) "$here/pg15.sh" ;;
-    14 | 16 | 17) "$here/pg_binaries.sh" "$1" ;;
+    16 | 17) "$here/pg_binaries.sh" "$1" ;;
     18) "$here/pg18.sh" ;;
     *) echo "PG must be 15, 16, 17 or 18, not \"$1\"" >&2; exit 1 ;;
   esac

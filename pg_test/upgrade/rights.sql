@@ -1,22 +1,5 @@
-
--- Kinds of rights may need more than before: whoever has one gets that as well.
-do $$
-declare
-  given record;
-begin
-  for given in
-    select p.privilege, r.rolname
-      from webhook._access as a
-      join pg_catalog.pg_roles as r on r.oid = a.role_id
-     cross join lateral webhook._access_privileges(array[a.kind]) as p (privilege)
-     where a.cluster = webhook._cluster()
-       and (a.valid_until is null or a.valid_until > pg_catalog.clock_timestamp())
-     group by p.privilege, r.rolname
-  loop
-    execute format('grant %s to %I', given.privilege, given.rolname);
-  end loop;
-end
-$$;
+-- Who has a kind of right that needs more now gets that by grant_access afterwards (docs/lifecycle.md): what a script
+-- of the extension grants counts as the extension's own, which pg_dump leaves out and which keeps roles from being dropped.
 
 -- The leader, which waited for this version, looks again when this transaction commits.
 select webhook._wake();

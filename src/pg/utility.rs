@@ -180,13 +180,13 @@ unsafe fn needs_empty(name: *mut std::ffi::c_char, keep: bool) -> Meaning {
     }
 }
 
-#[cfg(any(feature = "pg14", feature = "pg15"))]
+#[cfg(feature = "pg15")]
 unsafe fn owns_database(database: pg_sys::Oid) -> bool {
     // SAFETY: plain catalogue look-up.
     unsafe { pg_sys::pg_database_ownercheck(database, pg_sys::GetUserId()) }
 }
 
-#[cfg(not(any(feature = "pg14", feature = "pg15")))]
+#[cfg(not(feature = "pg15"))]
 unsafe fn owns_database(database: pg_sys::Oid) -> bool {
     // SAFETY: plain catalogue look-up.
     unsafe { pg_sys::object_ownercheck(pg_sys::DatabaseRelationId, database, pg_sys::GetUserId()) }

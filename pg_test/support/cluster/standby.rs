@@ -21,7 +21,7 @@ impl Cluster {
         };
         let output = self
             .program("pg_basebackup")
-            .args(["-c", "fast", "-X", "stream", "-N", "-R", "-D"])
+            .args(["-c", "fast", "-X", "stream", "-N", "-D"])
             .arg(standby.data_folder())
             .output()
             .unwrap_or_else(|error| panic!("could not run pg_basebackup: {error}"));
@@ -30,6 +30,8 @@ impl Cluster {
             "pg_basebackup: {}",
             String::from_utf8_lossy(&output.stderr)
         );
+        // Not by -R: a client library newer than that of the server writes options that the server does not know.
+        standby.follow(self);
         standby.write_settings();
         standby.start();
         standby
