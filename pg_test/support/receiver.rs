@@ -173,6 +173,15 @@ impl Receiver {
         lock(&self.shared.requests).clone()
     }
 
+    /// The ids of all events that arrived, each once.
+    pub fn ids(&self) -> std::collections::BTreeSet<String> {
+        let requests = self.requests();
+        let ids = requests
+            .iter()
+            .filter_map(|request| request.header("webhook-id"));
+        ids.map(str::to_owned).collect()
+    }
+
     /// The number of requests so far.
     pub fn count(&self) -> usize {
         lock(&self.shared.requests).len()

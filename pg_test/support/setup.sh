@@ -5,7 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/places.sh"
 
 packages=(gcc make libc6-dev ca-certificates python3 python3-venv util-linux
-  postgresql-15 postgresql-server-dev-15 clang libclang-dev)
+  postgresql-15 postgresql-server-dev-15 clang libclang-dev libfaketime)
 
 main() {
   install_packages
@@ -99,8 +99,9 @@ make_peers() {
 make_server() { # major
   case "$1" in
     15) "$here/pg15.sh" ;;
+    16 | 17) "$here/pg_binaries.sh" "$1" ;;
     18) "$here/pg18.sh" ;;
-    *) echo "PG must be 15 or 18, not \"$1\"" >&2; exit 1 ;;
+    *) echo "PG must be 15, 16, 17 or 18, not \"$1\"" >&2; exit 1 ;;
   esac
 }
 

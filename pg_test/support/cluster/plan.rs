@@ -4,6 +4,12 @@ use std::{env, path::PathBuf};
 
 use crate::{cluster::Cluster, place};
 
+/// Where PostgreSQL 15 is in `build`.
+const PG15: &str = "pg15/lib/postgresql/15/bin/pg_config";
+
+/// Where the small disk is, for those who have one: an empty folder of every Debian.
+pub const SMALL_DISK: &str = "/mnt";
+
 /// What a cluster is made with.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -11,14 +17,14 @@ pub struct Plan {
     pub(super) environment: Vec<(String, String)>,
     pub(super) name_server: Option<std::net::Ipv4Addr>,
     pub(super) pg_config: PathBuf,
+    /// Megabytes of a disk of its own.
+    pub(super) small_disk: Option<u32>,
 }
 
 impl Plan {
     pub(super) fn usual() -> Plan {
-        let pg_config = env::var_os("WEBHOOK_PG_CONFIG").map_or_else(
-            || place::build().join("pg15/lib/postgresql/15/bin/pg_config"),
-            PathBuf::from,
-        );
+        let pg_config = env::var_os("WEBHOOK_PG_CONFIG")
+            .map_or_else(|| place::build().join(PG15), PathBuf::from);
         let settings = [
             ("shared_preload_libraries", "webhook_outbox"),
             ("listen_addresses", ""),
@@ -40,7 +46,22 @@ impl Plan {
             environment: Vec::new(),
             name_server: None,
             pg_config,
+            small_disk: None,
         }
+    }
+
+    /// The private server of PostgreSQL 15, whichever the others of this run are.
+    #[must_use]
+    pub fn version_15(mut self) -> Self {
+        self.pg_config = place::build().join(PG15);
+        self
+    }
+
+    /// Runs the server in a mount namespace of its own in which [`SMALL_DISK`] is an empty disk of so many megabytes.
+    #[must_use]
+    pub fn small_disk(mut self, megabytes: u32) -> Self {
+        self.small_disk = Some(megabytes);
+        self
     }
 
     /// Adds or replaces a setting of postgresql.conf.

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::time::Duration;
 
-use pgrx::pg_sys;
+use pgrx::{pg_sys, warning};
 
 use super::End;
 use super::transaction::{terminating, transaction};
@@ -62,6 +62,7 @@ pub fn enter(
             );
         }
     }
+    let mut told = None;
     loop {
         if terminating() || slot.held() || superseded() {
             return Err(End::Asked);
@@ -90,6 +91,13 @@ pub fn enter(
         };
         if version != VERSION {
             slot.set_activity(Activity::OtherVersion);
+            // Once, not at every look: it may take days until somebody updates.
+            if told.as_ref() != Some(&version) {
+                warning!(
+                    "webhook leader sends nothing: the library has version {VERSION}, the extension {version}"
+                );
+                told = Some(version);
+            }
             nap(Duration::from_secs(5));
             continue;
         }
