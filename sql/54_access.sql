@@ -62,6 +62,7 @@ as $$
     ('read operate', 'replays'),
     ('read operate', 'seal_keys'),
     ('read operate', 'status'),
+    ('read operate', 'report'),
     ('operate', 'create_endpoint'),
     ('operate', 'update_endpoint'),
     ('operate', 'preview_filter'),

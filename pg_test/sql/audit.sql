@@ -19,7 +19,7 @@ select distinct p.proname::text as name
      'verify', 'explain_signature', -- volatile, because they read the clock
      'receive', 'claim_inbox', 'finish_inbox', -- the inbox is their evidence
      'dry_run',           -- writes nothing
-     'status');           -- volatile, because it reads shared memory
+     'status', 'report'); -- volatile, because they read shared memory
 select name from pg_temp.verb order by 1;
 
 -- Nothing is committed below: no leader acts on it.

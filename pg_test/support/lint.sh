@@ -25,7 +25,7 @@ for room in rules wire; do
   fi
 done
 
-for script in .ci/run fuzz/run examples/demo/run pg_test/all pg_test/run pg_test/support/*.sh; do
+for script in .ci/run fuzz/run examples/demo/run examples/acceptance/run docs/generate pg_test/all pg_test/run pg_test/support/*.sh; do
   bash -n "$script"
 done
 echo "lint: nothing to complain about"
