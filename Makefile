@@ -8,7 +8,7 @@ MAJORS ?= 15
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup build install install-files stage demo test test-all package peers campaign bench bench-full lint clean
+.PHONY: help setup build install install-files stage demo acceptance reference test test-all package peers campaign bench bench-full lint clean
 
 # Written down once, in Cargo.toml.
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -53,6 +53,12 @@ stage: setup ## builds, and installs into the private server of tests and demo
 
 demo: ## shows a signed, a retried and a replayed delivery on a private server
 	@examples/demo/run $(PG)
+
+acceptance: ## proves the whole chain on a private server, or on yours: DATABASE="host=... dbname=..."
+	@examples/acceptance/run $(PG)
+
+reference: stage ## writes docs/reference.md anew, from the comments in sql/ and the settings
+	@docs/generate $(PG)
 
 test: ## everything: lint, the pure rooms, the oldest and the newest PostgreSQL
 	@pg_test/all

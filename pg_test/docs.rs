@@ -253,14 +253,16 @@ fn script(text: &str) -> (String, Vec<(usize, String)>) {
         let mut out = "";
         let told =
             format!("\\set ON_ERROR_STOP on \\\\ \\warn @{number} :SQLSTATE: :LAST_ERROR_MESSAGE");
+        // A block may stand in a list, indented.
+        let bare = line.trim_start();
         match fence {
-            None if line.starts_with("```") => {
-                fence = Some(line);
-                if line == "```sql error" {
+            None if bare.starts_with("```") => {
+                fence = Some(bare);
+                if bare == "```sql error" {
                     out = "\\set ON_ERROR_STOP off";
                 }
             }
-            Some(opened) if line.starts_with("```") => {
+            Some(opened) if bare.starts_with("```") => {
                 if opened == "```sql error" {
                     errors.push((number, std::mem::take(&mut shown)));
                     out = &told;

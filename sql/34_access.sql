@@ -71,7 +71,7 @@ as $$
            where c.relnamespace = 'webhook'::regnamespace
              and not t.tgisinternal
              and (c.relname, t.tgname) not in (('_policy', '_policy_default'), ('_access', '_access_changed'), ('_event_type', '_catalogue_changed'),
-                                              ('_event_schema', '_catalogue_changed'), ('_source', '_catalogue_changed'))
+                                              ('_event_schema', '_catalogue_changed'), ('_source', '_catalogue_changed'), ('_conversion', '_catalogue_changed'))
            union all
           select format('rule %s on %s', r.rulename, c.relname)
             from pg_class as c

@@ -77,6 +77,7 @@ as $$
     ('read operate', 'stat_progress_retention'),
     ('read operate', 'stat_progress_expunge'),
     ('read operate', '_retention_progress'),
+    ('read operate', 'report'),
     ('operate', 'create_endpoint'),
     ('operate', 'update_endpoint'),
     ('operate', 'preview_filter'),

@@ -19,7 +19,7 @@ select distinct p.proname::text as name
      'verify', 'explain_signature', -- volatile, because they read the clock
      'receive', 'claim_inbox', 'finish_inbox', -- the inbox is their evidence
      'dry_run',           -- writes nothing
-     'status', 'metrics', 'dashboard'); -- volatile, because they read shared memory
+     'status', 'report', 'metrics', 'dashboard'); -- volatile, because they read shared memory
 select name from pg_temp.verb order by 1;
 
 -- Nothing is committed below: no leader acts on it.

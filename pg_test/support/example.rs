@@ -9,7 +9,21 @@ use std::{
     thread,
 };
 
-use crate::{outbox::PATIENCE, place, wait::wait_for};
+use crate::{
+    outbox::PATIENCE,
+    place,
+    wait::{wait_for, wait_until},
+};
+
+/// The Python that has the public libraries.
+pub fn python() -> PathBuf {
+    place::build().join("venv/bin/python")
+}
+
+/// The folder of the modules of Node.
+pub fn node_modules() -> PathBuf {
+    place::build().join("peers/node_modules")
+}
 
 /// The running program; it ends with this.
 pub struct Example {
@@ -27,13 +41,20 @@ impl Example {
 
     /// Starts a Python program with these arguments and one variable of its environment.
     pub fn start(name: &str, arguments: &[&str], variable: (&str, &str)) -> Example {
-        let mut process = Command::new(place::build().join("venv/bin/python"))
+        let mut command = Command::new(python());
+        command
             .arg(Self::path(name))
             .args(arguments)
-            .env(variable.0, variable.1)
+            .env(variable.0, variable.1);
+        Self::run(command)
+    }
+
+    /// Starts any program.
+    pub fn run(mut command: Command) -> Example {
+        let mut process = command
             .stdout(Stdio::piped())
             .spawn()
-            .expect("the example: run `make setup`");
+            .unwrap_or_else(|error| panic!("{command:?}, run `make setup`: {error}"));
         let output = process.stdout.take().expect("the output of the example");
         let lines = Arc::new(Mutex::new(Vec::new()));
         let of_thread = Arc::clone(&lines);
@@ -43,6 +64,20 @@ impl Example {
             }
         });
         Example { process, lines }
+    }
+
+    /// All that it has said so far.
+    pub fn said(&self) -> Vec<String> {
+        self.lines.lock().expect("the lines").clone()
+    }
+
+    /// Waits until it has ended by itself, and returns whether it succeeded.
+    #[track_caller]
+    pub fn ends(&mut self) -> bool {
+        wait_until("the example ends", PATIENCE, || {
+            self.process.try_wait().expect("the example")
+        })
+        .success()
     }
 
     /// Waits until it has said a line.

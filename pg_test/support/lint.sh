@@ -25,7 +25,8 @@ for room in rules wire; do
   fi
 done
 
-for script in .ci/run fuzz/run examples/demo/run packaging/* pg_test/all pg_test/run pg_test/support/*.sh pg_test/upgrade/compare; do
+for script in .ci/run fuzz/run examples/demo/run examples/acceptance/run docs/generate packaging/* pg_test/all pg_test/run pg_test/support/*.sh \
+  pg_test/upgrade/compare; do
   bash -n "$script"
 done
 echo "lint: nothing to complain about"
