@@ -69,7 +69,7 @@ def difference(old: list[Statement], new: list[Statement], by_hand: str) -> tupl
     before = {s.key: s for s in old if s.kind}
     after = {s.key: s for s in new if s.kind}
     gone = doomed(old, after)
-    told, written, made, run = [], [], [], []
+    told, written, granted, made, run = [], [], [], [], []
     for key, statement in before.items():
         if key not in after and statement.kind not in ("function", "view") and statement.name not in by_hand:
             told.append(f"{statement.kind} {statement.name} is no more: drop it by hand")
@@ -91,7 +91,8 @@ def difference(old: list[Statement], new: list[Statement], by_hand: str) -> tupl
             continue
         former = before.get(statement.key) if statement.kind else None
         if former is None:
-            written.append(statement.text + ";")
+            # What is granted comes after the closing, which takes away whatever new objects came with.
+            (granted if statement.verb == "grant" else written).append(statement.text + ";")
             if statement.kind:
                 made.append(statement)
             elif statement.verb not in ("comment", "select", "grant"):
@@ -103,7 +104,7 @@ def difference(old: list[Statement], new: list[Statement], by_hand: str) -> tupl
     routines = ", ".join(f'"{s.name}"' for s in made if s.kind == "function")
     relations = ", ".join(s.name for s in made if s.kind in ("table", "view"))
     closing = (HERE / "closing.sql").read_text().replace("NEW_ROUTINES", routines).replace("NEW_RELATIONS", relations)
-    parts = dropped + written + ([closing.strip()] if made else []) + run + [(HERE / "rights.sql").read_text().strip()]
+    parts = dropped + written + ([closing.strip()] if made else []) + granted + run + [(HERE / "rights.sql").read_text().strip()]
     return "\n\n".join(parts) + "\n", told
 
 

@@ -82,7 +82,7 @@ pub struct Keeping {
     /// Deliveries by partner that became dead letters, or were closed, in this pass.
     told: HashMap<(&'static str, Option<String>), usize>,
     /// When the pass under way began, and of how many steps it was.
-    pass: (i64, usize),
+    pass_begun: (i64, usize),
 }
 
 impl Keeping {
@@ -96,7 +96,7 @@ impl Keeping {
             drop_after: now,
             key_page: 0,
             told: HashMap::new(),
-            pass: (0, 0),
+            pass_begun: (0, 0),
         }
     }
 
@@ -113,7 +113,7 @@ impl Keeping {
             Some(Step::Keys) => 6,
             Some(Step::Payloads) => 7,
         };
-        let (since, of) = self.pass;
+        let (since, of) = self.pass_begun;
         (kind, self.steps.len(), of, since)
     }
 
@@ -240,7 +240,7 @@ impl Leader {
         }
         steps.push_back(Step::Keys);
         steps.push_back(Step::Payloads);
-        self.keeping.pass = (now_micros(), self.keeping.steps.len());
+        self.keeping.pass_begun = (now_micros(), self.keeping.steps.len());
         Ok(())
     }
 
