@@ -287,7 +287,8 @@ impl ReadBody {
     /// Reads to the end, or to the point where the connection is not worth more reading.
     fn drain(&mut self, body: Body, max_excerpt: usize) -> Result<(), Error> {
         let mut reader = body.into_reader();
-        let mut buffer = [0; 8 * 1024];
+        // Nearly all answers are short; a long one is read in more pieces.
+        let mut buffer = [0; 2 * 1024];
         let enough = MAX_DRAIN.max(u64::try_from(max_excerpt).unwrap_or(u64::MAX));
         while self.bytes < enough {
             let amount = match reader.read(&mut buffer) {

@@ -230,6 +230,8 @@ struct Leader {
     /// After passing trouble nothing is read or written before this.
     rest_until: Option<Instant>,
     last_look: Instant,
+    /// When it was looked last for those who fill the memory.
+    room_made: Instant,
     requests_waiting: bool,
     /// Requests that wait for pairs in memory to come out of it, and for how many.
     settling: HashMap<i64, usize>,
@@ -326,6 +328,7 @@ impl Leader {
             unwritten_since: None,
             rest_until: None,
             last_look: Instant::now(),
+            room_made: Instant::now(),
             requests_waiting: false,
             settling: HashMap::new(),
             awaited: HashMap::new(),

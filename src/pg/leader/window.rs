@@ -1,7 +1,7 @@
 //! Looking for new events: the two-snapshot window and what is read of it. What becomes of that is in `fan_out`.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pgrx::error;
 
@@ -20,6 +20,9 @@ const BATCH_EVENTS: i32 = 500;
 const BATCH_BYTES: i64 = 8 << 20;
 /// Events looked at in one go where almost all are passed over.
 const LONGEST_SCAN: i32 = 32_000;
+
+/// How often those are looked for who fill the memory.
+const MAKE_ROOM_EVERY: Duration = Duration::from_millis(20);
 
 /// Pairs for new endpoints made by one statement.
 const BELATED_ROWS: usize = 1_000;
@@ -118,8 +121,10 @@ impl Leader {
         if !(self.look_soon || due || self.window.cur.is_some()) {
             return Ok(());
         }
-        if !self.memory.has_room(Lane::Fresh) {
+        // It looks at all that is in memory: not in every round while memory stays full.
+        if !self.memory.has_room(Lane::Fresh) && self.room_made.elapsed() >= MAKE_ROOM_EVERY {
             self.make_room()?;
+            self.room_made = Instant::now();
         }
         if !self.memory.has_room(Lane::Fresh) {
             return Ok(());
