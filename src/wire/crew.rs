@@ -115,7 +115,9 @@ impl Crew {
     /// The same for a challenge.
     pub fn submit_challenge(&mut self, job: ChallengeJob) {
         let mut state = lock(&self.shared.state);
-        state.queue.push(Task::Challenge(Box::new(job)), Instant::now());
+        state
+            .queue
+            .push(Task::Challenge(Box::new(job)), Instant::now());
         self.shared.staff(state);
     }
 
@@ -134,7 +136,10 @@ impl Crew {
 
     /// How long the oldest job that has not begun has been waiting.
     pub fn waited(&self) -> Option<Duration> {
-        lock(&self.shared.state).queue.oldest().map(|since| since.elapsed())
+        lock(&self.shared.state)
+            .queue
+            .oldest()
+            .map(|since| since.elapsed())
     }
 
     /// Readable when something is done.
@@ -384,7 +389,8 @@ impl Sending<'_> {
 /// Dropped by a panic.
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
-        self.shared.tell(self.ticket, not_sent("sender panicked"), self.proof);
+        self.shared
+            .tell(self.ticket, not_sent("sender panicked"), self.proof);
         self.leave();
     }
 }

@@ -146,7 +146,12 @@ impl Queue {
             .lines
             .values()
             .filter_map(|line| line.waiting.front().map(|(_, since)| *since));
-        self.ready.front().map(|(_, since)| *since).into_iter().chain(waiting).min()
+        self.ready
+            .front()
+            .map(|(_, since)| *since)
+            .into_iter()
+            .chain(waiting)
+            .min()
     }
 
     /// Drops everything.
@@ -171,6 +176,11 @@ impl Queue {
 
 /// Whether the next request to the same endpoint may begin without further thought.
 pub(super) fn ended_well(outcome: &Outcome) -> bool {
-    matches!(outcome.answer, Answer::Status { code: 200..=299, .. })
-        && Duration::from_micros(outcome.latency_us) < QUICK
+    matches!(
+        outcome.answer,
+        Answer::Status {
+            code: 200..=299,
+            ..
+        }
+    ) && Duration::from_micros(outcome.latency_us) < QUICK
 }

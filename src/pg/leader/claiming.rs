@@ -149,10 +149,7 @@ impl Leader {
                     .unwrap_or(0);
                 // Twice the caps, so that a finished request finds the next pair waiting.
                 let of_partner = (self.settings.max_in_flight_per_partner * 2).saturating_sub(held);
-                let room = self
-                    .scheduler
-                    .room_to_claim(*endpoint, now)
-                    .min(CLAIM_ROWS);
+                let room = self.scheduler.room_to_claim(*endpoint, now).min(CLAIM_ROWS);
                 let (few, beyond) = self.memory.split(*endpoint, room);
                 let room = few.min(of_partner) + beyond.min(may.beyond);
                 (room > 0).then_some((*endpoint, *class, room))

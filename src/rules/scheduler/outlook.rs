@@ -90,7 +90,8 @@ impl<T> Scheduler<T> {
         if room == 0 || (line.window.is_shut() && waiting + line.in_flight > 0) {
             return i64::MAX;
         }
-        let rounds = i64::try_from((waiting + line.in_flight + line.ahead) / room).unwrap_or(i64::MAX);
+        let rounds =
+            i64::try_from((waiting + line.in_flight + line.ahead) / room).unwrap_or(i64::MAX);
         let token_at = line
             .bucket
             .as_ref()

@@ -222,7 +222,8 @@ fn replaced_client_serves_the_next_job_while_the_old_one_still_sends() {
         }
         nothing()
     };
-    let mut crew = Crew::with_work(2, Arc::clone(&first), Box::new(|| true), Box::new(work)).unwrap();
+    let mut crew =
+        Crew::with_work(2, Arc::clone(&first), Box::new(|| true), Box::new(work)).unwrap();
     crew.submit([idle_job(0)]);
     let deadline = Instant::now() + PATIENCE;
     while seen.lock().unwrap().is_empty() {

@@ -21,7 +21,10 @@ fn of(endpoint: i64, ticket: u64, room: usize) -> Job {
 }
 
 fn put(queue: &mut Queue, endpoint: i64, ticket: u64, room: usize) {
-    queue.push(Task::Event(Box::new(of(endpoint, ticket, room))), Instant::now());
+    queue.push(
+        Task::Event(Box::new(of(endpoint, ticket, room))),
+        Instant::now(),
+    );
 }
 
 fn tickets(queue: &mut Queue) -> Vec<u64> {
@@ -89,8 +92,7 @@ fn a_closed_gate_sends_jobs_back_and_an_open_one_lets_them_go() {
     let asked = Arc::clone(&open);
     let gate = move || asked.load(Ordering::SeqCst);
     let nothing = |_: &Client, _: &Job| send::without_request(NOW, classify::internal("nothing"));
-    let mut crew =
-        Crew::with_work(2, arc(client()), Box::new(gate), Box::new(nothing)).unwrap();
+    let mut crew = Crew::with_work(2, arc(client()), Box::new(gate), Box::new(nothing)).unwrap();
     crew.submit((0..5).map(|ticket| of(1, ticket, 1)));
     let mut back = returned(&crew, 5);
     back.sort_unstable();
@@ -132,6 +134,9 @@ fn a_job_goes_on_where_one_ended_well_without_being_told() {
     crew.submit((0..50).map(|ticket| of(1, ticket, 1)));
     let all = ended.0.lock().unwrap();
     let patience = Duration::from_secs(10);
-    let (all, late) = ended.1.wait_timeout_while(all, patience, |count| *count < 50).unwrap();
+    let (all, late) = ended
+        .1
+        .wait_timeout_while(all, patience, |count| *count < 50)
+        .unwrap();
     assert!(!late.timed_out(), "{} ended", *all);
 }

@@ -83,7 +83,11 @@ fn nothing_is_given_in_advance_while_others_wait_for_a_place() {
     assert_eq!(drain(&mut scheduler), [2, 2]);
     assert_eq!(ahead(&mut scheduler), [0; 0]);
     scheduler.finished(id(1), 1_000, false);
-    assert_eq!(drain(&mut scheduler), [2], "it has the place that came free");
+    assert_eq!(
+        drain(&mut scheduler),
+        [2],
+        "it has the place that came free"
+    );
 }
 
 #[test]
