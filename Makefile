@@ -85,7 +85,8 @@ campaign: stage ## the long forms: 200 kills under load, a soak, an outage with 
 
 bench: stage ## every measurement beside bare clients, table and bench/out/results.json (PART=... for one of them)
 	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \
-	  WEBHOOK_ROWS="$${WEBHOOK_ROWS:-200000}" cargo run --locked --quiet --release -p webhook_outbox_bench -- $(PART)
+	  WEBHOOK_ROWS="$${WEBHOOK_ROWS:-200000}" cargo run --locked --quiet --release -p webhook_outbox_bench -- $(PART); \
+	  if [ -z "$(PART)" ]; then cargo bench --locked --quiet -p webhook_outbox_bench; fi
 
 bench-full: stage ## the same with ten million deliveries (hours)
 	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \

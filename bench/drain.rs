@@ -119,6 +119,7 @@ pub fn report(report: &mut Report, rounds: usize) {
         outboxes.push(outbox);
     }
     let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); CASES.len()];
+    let mut costs: Vec<Vec<f64>> = vec![Vec::new(); CASES.len()];
     let mut drained: Vec<Vec<Drained>> = vec![Vec::new(); CASES.len()];
     for _ in 0..rounds {
         for (n, case) in CASES.iter().enumerate() {
@@ -127,7 +128,8 @@ pub fn report(report: &mut Report, rounds: usize) {
             let one = drain(&mut outboxes[n], &sink, deliveries, |outbox| {
                 emit(outbox, case, case.events, &body);
             });
-            ratios[n].push(one.rate / ceiling);
+            ratios[n].push(one.rate / ceiling.rate);
+            costs[n].push(one.server / ceiling.cpu);
             drained[n].push(one);
         }
     }
@@ -155,6 +157,21 @@ pub fn report(report: &mut Report, rounds: usize) {
             "s/1000",
             Target::AtMost(0.15),
         );
+        let cost = median(&mut costs[n]);
+        report.judged(
+            &name("CPU of leader and PostgreSQL, of that client's"),
+            cost,
+            "",
+            Target::AtMost(3.0),
+        );
+        if n == 0 {
+            report.key("drain_per_s", of(|one| one.rate));
+            report.key("drain_ratio_1", ratio);
+            report.key("cpu_per_1000", of(|one| one.server));
+            report.key("cpu_ratio", cost);
+        } else if case.partners == 1_000 {
+            report.key("drain_ratio_1000", ratio);
+        }
         report.figure(
             &name("RssAnon of the leader at most"),
             of(|one| one.memory),

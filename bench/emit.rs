@@ -1,13 +1,10 @@
 //! Emit: what it costs beside a plain INSERT of the same payload, in one large statement and in many small transactions.
 //! Nothing is delivered meanwhile: what the worker takes is measured elsewhere.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use postgres::Client;
-use webhook_outbox_test::meter::median;
+use webhook_outbox_test::{cluster::Cluster, meter::median};
 
 use crate::{
     report::{Report, Target},
@@ -79,18 +76,13 @@ pub fn report(report: &mut Report) {
     .expect("a sound schema");
     bulk(report, &mut sql);
     million(report, &mut sql);
+    let kinds = kinds();
     for durable in ["on", "off"] {
         for clients in [1, 8] {
-            let connect = || {
-                let mut sql = cluster.connect("emit");
-                sql.batch_execute(&format!("set synchronous_commit = {durable}"))
-                    .expect("a setting");
-                sql
-            };
             let mut rates = [Vec::new(), Vec::new()];
             for _ in 0..RUNS {
-                for (kind, rates) in [PLAIN, EMIT].into_iter().zip(&mut rates) {
-                    rates.push(transactions(kind, clients, connect));
+                for (kind, rates) in kinds.clone().into_iter().zip(&mut rates) {
+                    rates.push(transactions(&cluster, &kind, clients, durable));
                 }
             }
             let [plain, emit] = rates.map(|mut rates| median(&mut rates));
@@ -100,6 +92,7 @@ pub fn report(report: &mut Report) {
             let name = format!("{name}: emit / plain");
             if clients == 8 && durable == "on" {
                 report.judged(&name, emit / plain, "", Target::AtLeast(0.9));
+                report.key("emit_ratio_sync8", emit / plain);
             } else {
                 report.figure(&name, emit / plain, "");
             }
@@ -107,37 +100,60 @@ pub fn report(report: &mut Report) {
     }
 }
 
-const PLAIN: &str = "insert into plain (payload) values ($1::text::jsonb)";
-const EMIT: &str = "select webhook.emit('bench.event', 'bench', $1::text::jsonb)";
+/// The two transactions that are compared.
+fn kinds() -> [String; 2] {
+    let data = payload(600);
+    [
+        format!("insert into plain (payload) values ('{data}')"),
+        format!("select webhook.emit('bench.event', 'bench', '{data}'::jsonb)"),
+    ]
+}
 
 /// Microseconds per row that emit adds in one statement.
 fn bulk(report: &mut Report, sql: &mut Client) {
     let kinds = [
         "insert into plain (payload) select $1::text::jsonb from generate_series(1, $2)",
         "select count(webhook.emit('bench.event', 'bench', $1::text::jsonb)) from generate_series(1, $2)",
-        "select count(webhook.emit('bench.checked', 'bench', $1::text::jsonb)) from generate_series(1, $2)",
         "select count(webhook.emit('bench.event', 'bench', $1::text::jsonb,
                                    idempotency_key => gen_random_uuid()::text)) from generate_series(1, $2)",
+        "select count(webhook.emit('bench.event', 'bench', $1::text::jsonb)) from generate_series(1, $2)",
+        "select count(webhook.emit('bench.checked', 'bench', $1::text::jsonb)) from generate_series(1, $2)",
     ];
     let (data, rows) = (payload(600), i32::try_from(ROWS).expect("not that many"));
-    let mut fastest = [f64::MAX; 4];
+    let filled = filled();
+    let mut fastest = [f64::MAX; 5];
     for _ in 0..STATEMENTS {
-        for (kind, fastest) in kinds.iter().zip(&mut fastest) {
+        for (n, (kind, fastest)) in kinds.iter().zip(&mut fastest).enumerate() {
+            let data = if n < 3 { &data } else { &filled };
             let begun = Instant::now();
-            sql.execute(*kind, &[&data, &rows]).expect("it succeeds");
+            sql.execute(*kind, &[data, &rows]).expect("it succeeds");
             *fastest = fastest.min(begun.elapsed().as_secs_f64() * 1e6 / ROWS as f64);
         }
     }
-    let [plain, emit, checked, keyed] = fastest;
+    let [plain, emit, keyed, unchecked, checked] = fastest;
     report.figure("plain INSERT, per row", plain, "us");
     report.judged("emit adds", emit - plain, "us", Target::AtMost(15.0));
+    report.key("emit_added_us", emit - plain);
     report.judged(
-        "validation of a 30-line schema adds to that",
-        checked - emit,
+        "validation by a 30-line schema, every member there, adds",
+        checked - unchecked,
         "us",
         Target::AtMost(25.0),
     );
     report.figure("an idempotency key adds to that", keyed - emit, "us");
+}
+
+/// A payload of some 600 B with every member that the schema knows.
+fn filled() -> String {
+    let lines: Vec<String> = (1..=4)
+        .map(|n| format!(r#"{{"sku": "part-{n}", "count": {n}}}"#))
+        .collect();
+    format!(
+        r#"{{"text": "{}", "customer_id": "c-4711", "currency": "EUR", "state": "open", "lines": [{}],
+            "customer": {{"name": "Ada Lovelace", "country": "GB"}}}}"#,
+        "x".repeat(320),
+        lines.join(", ")
+    )
 }
 
 fn million(report: &mut Report, sql: &mut Client) {
@@ -153,21 +169,31 @@ fn million(report: &mut Report, sql: &mut Client) {
     report.figure("  per event", seconds * 1e6 / MILLION as f64, "us");
 }
 
-/// Transactions per second.
-fn transactions(kind: &str, clients: usize, connect: impl Fn() -> Client + Sync) -> f64 {
-    let (done, data) = (AtomicU64::new(0), payload(600));
-    let begun = Instant::now();
-    std::thread::scope(|scope| {
-        for _ in 0..clients {
-            scope.spawn(|| {
-                let mut sql = connect();
-                let statement = sql.prepare(kind).expect("a valid statement");
-                while begun.elapsed() < SPAN {
-                    sql.execute(&statement, &[&data]).expect("it succeeds");
-                    done.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
-    });
-    done.into_inner() as f64 / begun.elapsed().as_secs_f64()
+/// Transactions per second, by PostgreSQL's own pgbench.
+fn transactions(cluster: &Cluster, kind: &str, clients: usize, durable: &str) -> f64 {
+    let script = cluster.folder().join("transaction.sql");
+    std::fs::write(&script, format!("{kind};\n")).expect("a folder of the cluster's");
+    let span = SPAN.as_secs().to_string();
+    let (clients, threads) = (clients.to_string(), clients.min(2).to_string());
+    let output = cluster
+        .program("pgbench")
+        .args(["--no-vacuum", "--protocol=prepared", "--time", &span])
+        .args(["--client", &clients, "--jobs", &threads, "--file"])
+        .arg(&script)
+        .arg("emit")
+        .env("PGOPTIONS", format!("-c synchronous_commit={durable}"))
+        .output()
+        .expect("pgbench starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rate = text
+        .lines()
+        .find_map(|line| line.strip_prefix("tps = "))
+        .and_then(|rest| rest.split(' ').next())
+        .and_then(|number| number.parse().ok());
+    rate.unwrap_or_else(|| {
+        panic!(
+            "pgbench says no rate: {text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        )
+    })
 }

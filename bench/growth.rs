@@ -7,6 +7,7 @@ use webhook_outbox_test::meter::median;
 
 use crate::{
     drain::{Drained, drain},
+    plot::{self, Axes},
     report::{Report, Target},
     setup::{Outbox, payload, plan},
     sink::Sink,
@@ -20,8 +21,18 @@ const PARTNERS: usize = 100;
 
 /// Prints it; `most` is the largest backlog.
 pub fn report(report: &mut Report, rounds: usize, most: usize) {
-    backlogs(report, rounds, most, false);
-    backlogs(report, rounds, most, true);
+    let free = backlogs(report, rounds, most, false);
+    let pinned = backlogs(report, rounds, most, true);
+    plot::lines(
+        "growth.svg",
+        &Axes {
+            title: "Drain of new events beside a backlog",
+            x: "deliveries that wait (logarithmic)",
+            y: "deliveries/s",
+            from_zero: true,
+        },
+        &[("as it is", free), ("behind an old snapshot", pinned)],
+    );
     endpoints(
         report,
         rounds,
@@ -31,7 +42,7 @@ pub fn report(report: &mut Report, rounds: usize, most: usize) {
 }
 
 /// Drains of new events, and of the backlog itself, at growing backlogs; optionally behind an old snapshot.
-fn backlogs(report: &mut Report, rounds: usize, most: usize, pinned: bool) {
+fn backlogs(report: &mut Report, rounds: usize, most: usize, pinned: bool) -> Vec<(f64, f64)> {
     let what = if pinned {
         "drain beside backlogs, a transaction pins the xmin horizon"
     } else {
@@ -42,6 +53,7 @@ fn backlogs(report: &mut Report, rounds: usize, most: usize, pinned: bool) {
     let body = payload(600);
     let mut old: Vec<Client> = Vec::new();
     let mut first: Option<[f64; 2]> = None;
+    let mut points = Vec::new();
     let sizes = [1_000, 100_000, most];
     for size in sizes {
         let cluster = plan()
@@ -84,6 +96,7 @@ fn backlogs(report: &mut Report, rounds: usize, most: usize, pinned: bool) {
         let mut buffers: Vec<f64> = drained.iter().map(|one| one.1).collect();
         let memory = drained.iter().map(|one| one.0.memory).fold(0.0, f64::max);
         let rate = median(&mut rates);
+        points.push((size as f64, rate));
         let name = format!("{size} waiting");
         report.figure(&format!("{name}: new events"), rate, "1/s");
         report.figure(
@@ -104,6 +117,12 @@ fn backlogs(report: &mut Report, rounds: usize, most: usize, pinned: bool) {
             None => first = Some([rate, own]),
             Some([few, _]) if size == most => {
                 let limit = if pinned { 0.9 } else { 0.95 };
+                let key = if pinned {
+                    "growth_1m_pinned"
+                } else {
+                    "growth_1m"
+                };
+                report.key(key, rate / few);
                 report.judged(
                     &format!("{name} / 1,000 waiting"),
                     rate / few,
@@ -116,6 +135,7 @@ fn backlogs(report: &mut Report, rounds: usize, most: usize, pinned: bool) {
         drop(outbox);
         old.clear();
     }
+    points
 }
 
 /// Resumes the endpoint and measures its queue, the first of the ramp left out: at most `SAMPLE` deliveries.

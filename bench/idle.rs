@@ -32,6 +32,7 @@ pub fn report(report: &mut Report) {
     let share = (cpu_seconds(leader) - ticks) / begun.elapsed().as_secs_f64();
     let transactions = (asked(&mut outbox) - before - 1).max(0) as f64;
     report.judged("of a core", share * 100.0, "%", Target::AtMost(0.1));
+    report.key("idle_cpu_pct", share * 100.0);
     report.figure(
         "transactions of the database",
         transactions / begun.elapsed().as_secs_f64(),

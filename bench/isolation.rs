@@ -21,6 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::report::{Report, Target};
 use postgres::Client;
 use webhook_outbox_test::{
     cluster::Cluster,
@@ -84,14 +85,16 @@ const fn case(
 }
 
 /// Prints it.
-pub fn print() {
+pub fn report(report: &mut Report) {
     let (rounds, deliveries) = (
         number("WEBHOOK_ROUNDS", 5),
         number("WEBHOOK_DELIVERIES", 9_000),
     );
-    println!(
-        "{deliveries} deliveries to healthy endpoints that take {SERVICE:?}, seconds to the last of them"
+    report.part(
+        "isolation",
+        &format!("{deliveries} deliveries to healthy endpoints that take {SERVICE:?}, seconds to the last of them"),
     );
+    let mut worst: f64 = 0.0;
     for case in &CASES {
         println!("{}", case.name);
         let mut ratios = Vec::new();
@@ -106,8 +109,12 @@ pub fn print() {
             );
             ratios.push(ratio);
         }
-        println!("  median ratio {:5.2}", median(&mut ratios));
+        let ratio = median(&mut ratios);
+        worst = worst.max(ratio);
+        let measure = format!("{}: with / without", case.name);
+        report.judged(&measure, ratio, "", Target::AtMost(1.1));
     }
+    report.key("hang_ratio", worst);
 }
 
 impl Case {

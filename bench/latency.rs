@@ -9,6 +9,7 @@ use std::{
 use webhook_outbox_test::{cluster::Cluster, meter::Bare};
 
 use crate::{
+    plot::{self, Axes},
     report::{Report, Target},
     setup::{Outbox, payload, plan},
     sink::Sink,
@@ -97,6 +98,29 @@ fn measure(report: &mut Report, cluster: &Cluster, load: &Load, judged: bool) {
         )
     };
     let (worker, client) = (late(&sink), late(&bare));
+    let distribution = |quantiles: &Quantiles| {
+        let all = quantiles.1.len() as f64;
+        let points = quantiles.1.iter().enumerate();
+        points
+            .map(|(n, ms)| (*ms, (n + 1) as f64 * 100.0 / all))
+            .collect()
+    };
+    plot::lines(
+        &format!(
+            "latency-{}.svg",
+            load.commits * u32::try_from(load.events).unwrap_or(1)
+        ),
+        &Axes {
+            title: &format!("Answer to the commit until arrival, {}", load.name),
+            x: "ms (logarithmic)",
+            y: "% of events",
+            from_zero: true,
+        },
+        &[
+            ("worker", distribution(&worker)),
+            ("bare client", distribution(&client)),
+        ],
+    );
     for (n, name) in ["p50", "p90", "p99", "max"].into_iter().enumerate() {
         report.figure(&format!("{}: {name}", load.name), worker.0[n], "ms");
         report.figure(
@@ -107,15 +131,21 @@ fn measure(report: &mut Report, cluster: &Cluster, load: &Load, judged: bool) {
         let added = worker.0[n] - client.0[n];
         let name = format!("{}: {name}, added", load.name);
         match (judged, n) {
-            (true, 0) => report.judged(&name, added, "ms", Target::AtMost(2.0)),
-            (true, 2) => report.judged(&name, added, "ms", Target::AtMost(6.0)),
+            (true, 0) => {
+                report.judged(&name, added, "ms", Target::AtMost(2.0));
+                report.key("latency_added_p50_ms", added);
+            }
+            (true, 2) => {
+                report.judged(&name, added, "ms", Target::AtMost(6.0));
+                report.key("latency_added_p99_ms", added);
+            }
             _ => report.figure(&name, added, "ms"),
         }
     }
 }
 
-/// p50, p90, p99 and the greatest.
-struct Quantiles([f64; 4]);
+/// p50, p90, p99 and the greatest; and all of them, in order.
+struct Quantiles([f64; 4], Vec<f64>);
 
 impl Quantiles {
     fn of(mut values: Vec<f64>) -> Quantiles {
@@ -123,6 +153,6 @@ impl Quantiles {
         values.sort_by(f64::total_cmp);
         let last = values.len() - 1;
         let at = |share: usize| values[(values.len() * share / 100).min(last)];
-        Quantiles([at(50), at(90), at(99), values[last]])
+        Quantiles([at(50), at(90), at(99), values[last]], values)
     }
 }

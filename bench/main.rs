@@ -13,6 +13,7 @@ mod idle;
 mod isolation;
 mod latency;
 mod outage;
+mod plot;
 mod range;
 mod report;
 mod setup;
@@ -60,16 +61,23 @@ fn main() -> ExitCode {
         match part {
             "ceiling" => ceiling::report(&mut report, rounds),
             "drain" => drain::report(&mut report, rounds),
-            "latency" => latency::report(&mut report, number("WEBHOOK_RATE", 5_000) as f64),
+            "latency" => {
+                // Half of what the drain reached, where it was measured before.
+                let half = report
+                    .keyed("drain_per_s")
+                    .map_or(5_000.0, |rate| rate / 2.0);
+                let half = number("WEBHOOK_RATE", half as usize) as f64;
+                latency::report(&mut report, half);
+            }
             "emit" => emit::report(&mut report),
             "growth" => growth::report(&mut report, rounds, most),
             "writes" => writes::report(&mut report),
             "views" => views::report(&mut report, most),
             "idle" => idle::report(&mut report),
-            "isolation" => isolation::print(),
+            "isolation" => isolation::report(&mut report),
             "fairness" => fairness::print(),
-            "range" => range::print(),
-            _ => outage::print(),
+            "range" => range::report(&mut report),
+            _ => outage::report(&mut report),
         }
     }
     match report.write() {

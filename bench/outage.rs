@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::report::{Report, Target};
 use postgres::Client;
 use webhook_outbox_test::{
     cluster::Cluster,
@@ -37,7 +38,7 @@ const SERVICE: [Duration; 2] = [Duration::from_millis(100), Duration::from_milli
 const FIRST: usize = 2 * 10 * CAP;
 
 /// Prints it.
-pub fn print() {
+pub fn report(report: &mut Report) {
     let rows = number("WEBHOOK_ROWS", 100_000);
     let cluster = Cluster::plan()
         .setting("webhook.max_in_flight_per_endpoint", &CAP.to_string())
@@ -64,7 +65,10 @@ pub fn print() {
         &[&receiver.url("/hook")],
     )
     .expect("the endpoint is accepted");
-    println!("{rows} deliveries for an endpoint that is down, at most {CAP} requests at once");
+    report.part(
+        "outage",
+        &format!("{rows} deliveries for an endpoint that is down, at most {CAP} requests at once"),
+    );
     pile_up(&mut sql, rows);
     let leader: i32 = one(&mut sql, "select pid from webhook.stat_worker");
     let mut memory = anonymous_kb(leader);
@@ -111,6 +115,14 @@ pub fn print() {
         "drained in {took:.1} s, {:.0}/s; at most {peak} requests at once, the cap is {CAP}; leader RssAnon at most {memory} kB",
         rows as f64 / took
     );
+    let megabytes = memory as f64 / 1024.0;
+    report.judged(
+        "RssAnon of the leader at most",
+        megabytes,
+        "MB",
+        Target::AtMost(300.0),
+    );
+    report.key("rss_mb_1m_due", megabytes);
     let dead: i64 = one(
         &mut sql,
         "select count(*) from webhook.deliveries where state <> 'delivered'",

@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::report::{Report, Target};
 use nix::sys::signal::Signal;
 use postgres::{Client, NoTls};
 use webhook_outbox_test::{
@@ -35,7 +36,8 @@ struct Clockwork {
 }
 
 /// Prints it.
-pub fn print() {
+pub fn report(report: &mut Report) {
+    report.part("range", "a replay of a range beside live traffic");
     let events = number("WEBHOOK_EVENTS", 100_000);
     let live_rate = number("WEBHOOK_LIVE_RATE", 200);
     let replay_rate = number("WEBHOOK_REPLAY_RATE", 300);
@@ -149,7 +151,20 @@ pub fn print() {
         counts[0], counts[1], counts[2], counts[3], counts[4], counts[5]
     );
     let ratio = percentile(&beside, 99) / percentile(&alone, 99);
-    println!("p99 beside a replay is {ratio:.2} times that alone");
+    report.judged(
+        "p99 beside a replay / alone",
+        ratio,
+        "",
+        Target::AtMost(1.5),
+    );
+    report.key("replay_p99_ratio", ratio);
+    assert!(ended, "the leader ended in the middle");
+    let all = i64::try_from(events).expect("not that many");
+    // Every event once more, none made, none left out, nothing undelivered.
+    assert_eq!(
+        (counts[0], counts[1], counts[2], counts[4], counts[5]),
+        (all, all, 0, 0, 0)
+    );
 }
 
 /// A session that emits live events at a steady rate and notes when each was committed.

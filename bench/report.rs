@@ -1,6 +1,6 @@
 //! What was measured: printed as it comes, and written to `bench/out/results.json` at the end.
 
-use std::{fs, path::PathBuf};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use serde_json::{Value, json};
 
@@ -18,6 +18,8 @@ pub enum Target {
 pub struct Report {
     part: String,
     rows: Vec<Value>,
+    /// The figures that are compared from one version to the next, by names that stay.
+    keys: BTreeMap<&'static str, f64>,
 }
 
 impl Report {
@@ -35,6 +37,16 @@ impl Report {
     /// A figure that has a target.
     pub fn judged(&mut self, measure: &str, value: f64, unit: &str, target: Target) {
         self.add(measure, value, unit, Some(target));
+    }
+
+    /// Gives a figure, which was printed already, the name by which it is compared from one version to the next.
+    pub fn key(&mut self, name: &'static str, value: f64) {
+        self.keys.insert(name, value);
+    }
+
+    /// The figure of that name, where it was measured in this run.
+    pub fn keyed(&self, name: &str) -> Option<f64> {
+        self.keys.get(name).copied()
     }
 
     fn add(&mut self, measure: &str, value: f64, unit: &str, target: Option<Target>) {
@@ -61,16 +73,22 @@ impl Report {
 
     /// Writes everything down.
     pub fn write(&self) -> std::io::Result<PathBuf> {
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("out");
-        fs::create_dir_all(&folder)?;
-        let path = folder.join("results.json");
+        let path = folder()?.join("results.json");
         let text = serde_json::to_string_pretty(&json!({
+            "keys": self.keys,
             "cores": std::thread::available_parallelism().map_or(0, usize::from),
             "results": self.rows,
         }))?;
         fs::write(&path, text + "\n")?;
         Ok(path)
     }
+}
+
+/// Where results lie.
+pub fn folder() -> std::io::Result<PathBuf> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("out");
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
 }
 
 /// With as many digits as mean something.

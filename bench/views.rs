@@ -1,6 +1,8 @@
 //! Views: each promised look-up beside many deliveries: how many buffers its plan touched, how long it took, and
 //! whether it read a large table from end to end.
 
+use std::time::Instant;
+
 use postgres::SimpleQueryMessage;
 use serde_json::Value;
 
@@ -136,6 +138,24 @@ pub fn report(report: &mut Report, deliveries: usize) {
             Target::AtMost(0.0),
         );
     }
+    reconcile(report, &mut outbox);
+}
+
+/// A reconciliation of everything, run hourly as it may be: how long it takes, and that it finds nothing wrong.
+fn reconcile(report: &mut Report, outbox: &mut Outbox) {
+    let begun = Instant::now();
+    let found = outbox.number(
+        "select coalesce(sum(found), 0)::bigint from webhook.reconcile(settle => '0', repair => false)",
+    );
+    let seconds = begun.elapsed().as_secs_f64();
+    report.figure("reconcile() over all of it", seconds, "s");
+    report.judged(
+        "reconcile(): false alarms",
+        found as f64,
+        "",
+        Target::AtMost(0.0),
+    );
+    assert_eq!(found, 0, "nothing is wrong here");
 }
 
 /// Nodes that read a table of many rows from its beginning to its end.

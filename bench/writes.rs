@@ -81,6 +81,8 @@ pub fn report(report: &mut Report) {
             report.judged(&name("WAL"), all, "B", Target::AtMost(900.0));
             let limit = Target::AtMost(0.001);
             report.judged(&name("row versions that died"), died, "", limit);
+            report.key("wal_per_delivery", all);
+            report.key("dead_per_delivery", died);
         } else {
             report.figure(&name("WAL"), all, "B");
             report.figure(&name("row versions that died"), died, "");

@@ -65,6 +65,11 @@ fn of_two_that_adopt_at_once_the_second_waits_and_is_refused() {
         });
         assert_eq!(refused.0, "55000", "{}", refused.1);
         assert!(first.is("count(*) = 1 and min(state) = 'waiting' from webhook.adoptions"));
+        assert!(first.is(
+            "count(*) = 1 from webhook.stat_progress_adopt p join webhook.adoptions a on a.request_id = p.request_id
+              where p.origin = a.origin and p.mode = 'send' and p.phase = 'waiting'
+                and p.published = 0 and p.skipped = 0 and p.tampered = 0 and p.reached_at is null"
+        ));
     }
     cluster.reload(&[("webhook.enabled", "on")]);
     let mut copy = Outbox::join(&cluster, "copy");
@@ -72,6 +77,7 @@ fn of_two_that_adopt_at_once_the_second_waits_and_is_refused() {
         copy.wait_for_state(event, &endpoint, "delivered");
     }
     copy.wait_until("(select min(state) = 'done' from webhook.adoptions)");
+    assert!(copy.is("not exists (select from webhook.stat_progress_adopt)"));
     // Two requests may overtake each other.
     let sorted = |mut ids: Vec<String>| {
         ids.sort_unstable();

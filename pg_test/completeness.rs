@@ -22,6 +22,42 @@ const OWNER_ALONE: [&str; 4] = [
 ];
 
 #[test]
+fn every_row_of_the_life_cycle_names_tests_that_exist() {
+    let mut rows = 0;
+    for line in page("docs/lifecycle.md").lines() {
+        let Some(proof) = line
+            .strip_suffix(" |")
+            .and_then(|row| row.rsplit(" | ").next())
+            .filter(|proof| proof.starts_with('`') || *proof == "the same")
+        else {
+            continue;
+        };
+        rows += 1;
+        for part in proof.split(';') {
+            let (file, names) = part.split_once(':').unwrap_or((part, ""));
+            let file = file.trim().trim_matches('`');
+            if file == "the same" {
+                continue;
+            }
+            let source = page(&format!("pg_test/{file}.rs"));
+            for name in names
+                .split(',')
+                .map(str::trim)
+                .filter(|name| !name.is_empty())
+            {
+                let whole = name.strip_suffix("...");
+                let function = match whole {
+                    Some(start) => format!("fn {start}"),
+                    None => format!("fn {name}()"),
+                };
+                assert!(source.contains(&function), "{file}.rs has no {name}");
+            }
+        }
+    }
+    assert!(rows >= 20, "{rows} rows were understood");
+}
+
+#[test]
 fn every_public_object_has_a_comment_a_page_a_test_and_a_decision_about_rights() {
     let cluster = Cluster::start_usual();
     let mut sql = installed(&cluster);

@@ -292,6 +292,22 @@ fn test_events_never_reach_live_endpoints_nor_the_reverse_whatever_the_filter() 
         }
     }
     shop.wait_until("not exists (select from webhook.deliveries where partner_id = 'modes' and state <> 'delivered')");
+    for test in [false, true] {
+        for which in ["all", "failed", "missing"] {
+            let replay = shop.number(&format!(
+                "select request_id from webhook.replay_range('modes', now() - interval '1 hour', now(), 'again', which => '{which}', test => {test})"
+            ));
+            shop.wait_until(&format!(
+                "(select state = 'done' from webhook.replays where request_id = {replay})"
+            ));
+        }
+    }
+    shop.wait_until("not exists (select from webhook.deliveries where partner_id = 'modes' and state <> 'delivered')");
+    for (test, event) in &events {
+        for (mode, _, endpoint) in &endpoints {
+            assert!(mode == test || shop.delivery(event, endpoint).is_none());
+        }
+    }
     for request in receiver.requests() {
         let body: serde_json::Value = serde_json::from_str(request.text()).expect("JSON");
         assert_eq!(

@@ -444,6 +444,11 @@ fn long_work_shows_how_far_it_has_come_and_vanishes_when_it_is_done() {
                   where phase = 'running' and events_total = 40 and events_done between 1 and 39
                     and percent between 1 and 99.9 and rate_limit = 10)",
     );
+    // It says what the list of all replays says.
+    assert!(shop.is("count(*) = 1 from webhook.stat_progress_replay p
+           join webhook.replays r on r.request_id = p.request_id
+          where p.partner_id = 'acme' and p.left_out = 0 and p.per_second > 0
+            and p.reached_at between r.started_at - interval '1 hour' and clock_timestamp()"));
     assert_eq!(
         sample(&mut shop, "webhook_jobs_running{kind=\"replay\"}"),
         1.0

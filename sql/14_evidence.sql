@@ -19,7 +19,7 @@ comment on table webhook._alert is 'What somebody should know: endpoints that fa
 comment on column webhook._alert.alert_id is 'Time-ordered random id.';
 comment on column webhook._alert.at is 'When it was found.';
 comment on column webhook._alert.kind is
-  'endpoint.warning, endpoint.disabled, endpoint.recovered, endpoint.missed, endpoint.blocked, endpoint.expiring, endpoint.expired, endpoint.unconfirmed, delivery.quarantined, delivery.unrecorded, delivery.expired, delivery.closed, event.fenced, inbox.dead or reconciliation.failed.';
+  'endpoint.warning, endpoint.disabled, endpoint.recovered, endpoint.missed, endpoint.blocked, endpoint.expiring, endpoint.expired, endpoint.unconfirmed, delivery.quarantined, delivery.filter, delivery.unconverted, delivery.unrecorded, delivery.expired, delivery.closed, event.fenced, inbox.dead or reconciliation.failed.';
 comment on column webhook._alert.severity is 'info, warning or critical.';
 comment on column webhook._alert.partner_id is 'Tenant concerned.';
 comment on column webhook._alert.endpoint_id is 'Endpoint concerned.';

@@ -294,7 +294,8 @@ begin
   -- An endpoint that somebody is just creating would stay behind.
   perform pg_advisory_xact_lock(hashtextextended('webhook.create_endpoint ' || partner_id, 0));
   if not exists (select from webhook._endpoint e where e.partner_id = offboard.partner_id)
-     and not exists (select from webhook._inbox_source s where s.partner_id = offboard.partner_id)
+     and not exists (select from webhook._inbox_source s
+                      where s.partner_id = offboard.partner_id or offboard.partner_id = any (s.partners))
   then
     raise exception using
       errcode = 'undefined_object',

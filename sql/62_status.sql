@@ -95,25 +95,27 @@ begin
     -- transaction ids may lie in this cluster's future.
     select count(*), min(s.event_id)
       into more_events, more_id
-      from (select e.event_id
+      from (select e.event_id, e.partner_id
               from webhook._event e
              where e.xid >= place.low_xid
                and e.xid < place.high_xid
                and (e.xid, e.event_id) > (place.to_xid, place.to_id)
                and e.origin = webhook._origin()
-               and (e.partner_id = any (place.partners)) = place.only_these
-             limit most) as s;
+             limit most) as s
+     where (s.partner_id = any (place.partners)) = place.only_these;
     -- Transactions that were open when a snapshot of the leader was taken, and have committed since.
     late := array(select pg_snapshot_xip(place.prev) union select pg_snapshot_xip(place.cur));
     if cardinality(late) > 0 then
-      select count(*), min(e.event_id)
+      select count(*), min(s.event_id)
         into late_events, late_id
-        from webhook._event e
-       where e.xid = any (late)
-         and e.origin = webhook._origin()
-         and (e.partner_id = any (place.partners)) = place.only_these
-         and (((e.xid, e.event_id) > (place.to_xid, place.to_id) and e.xid < pg_snapshot_xmax(place.prev))
-              or ((e.xid, e.event_id) <= (place.to_xid, place.to_id) and not pg_visible_in_snapshot(e.xid, place.cur)));
+        from (select e.event_id, e.partner_id
+                from webhook._event e
+               where e.xid = any (late)
+                 and e.origin = webhook._origin()
+                 and (((e.xid, e.event_id) > (place.to_xid, place.to_id) and e.xid < pg_snapshot_xmax(place.prev))
+                      or ((e.xid, e.event_id) <= (place.to_xid, place.to_id) and not pg_visible_in_snapshot(e.xid, place.cur)))
+               limit most) as s
+       where (s.partner_id = any (place.partners)) = place.only_these;
       more_events := more_events + late_events;
       more_id := least(more_id, late_id);
     end if;
@@ -122,7 +124,7 @@ begin
   end loop;
 end
 $$;
-comment on function webhook._unread(bigint) is 'What the leader has still to read.';
+comment on function webhook._unread(bigint) is 'What the leader has still to read; with an argument, of so many events looked at in each stream.';
 
 create view webhook.stat_queue as
 select u.events as unread_events,

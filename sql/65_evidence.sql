@@ -15,7 +15,7 @@ comment on view webhook.alerts is
 comment on column webhook.alerts.alert_id is 'Id of the alert.';
 comment on column webhook.alerts.at is 'When it was found.';
 comment on column webhook.alerts.kind is
-  'endpoint.warning, endpoint.disabled, endpoint.recovered, endpoint.missed, endpoint.blocked, endpoint.expiring, endpoint.expired, endpoint.unconfirmed, delivery.quarantined, delivery.filter, delivery.unconverted, delivery.unrecorded, delivery.expired, delivery.closed or event.fenced.';
+  'endpoint.warning, endpoint.disabled, endpoint.recovered, endpoint.missed, endpoint.blocked, endpoint.expiring, endpoint.expired, endpoint.unconfirmed, delivery.quarantined, delivery.filter, delivery.unconverted, delivery.unrecorded, delivery.expired, delivery.closed, event.fenced, inbox.dead or reconciliation.failed.';
 comment on column webhook.alerts.severity is 'info, warning or critical.';
 comment on column webhook.alerts.partner_id is 'Tenant concerned.';
 comment on column webhook.alerts.endpoint_id is 'Endpoint concerned.';

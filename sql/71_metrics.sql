@@ -74,15 +74,47 @@ security definer
 set search_path = pg_catalog, webhook, pg_temp
 set jit = off
 as $$
-  with worker as materialized (
+  with recursive worker as materialized (
     select * from webhook._worker()),
   unread as materialized (
     select * from webhook._unread(10000)),
+  -- Each queue that has rows, with its first one: a step along the index for each, whatever waits behind.
+  queue (endpoint_id, class, first_at) as (
+    (select d.endpoint_id, d.class, d.next_attempt_at
+       from webhook._due d
+      where d.hold = 0
+      order by d.endpoint_id, d.class, d.next_attempt_at
+      limit 1)
+    union all
+    select n.endpoint_id, n.class, n.next_attempt_at
+      from queue as q
+     cross join lateral (
+       select d.endpoint_id, d.class, d.next_attempt_at
+         from webhook._due d
+        where d.hold = 0
+          and (d.endpoint_id, d.class) > (q.endpoint_id, q.class)
+        order by d.endpoint_id, d.class, d.next_attempt_at
+        limit 1) as n),
+  queues as materialized (
+    select q.endpoint_id, q.class, q.first_at from queue as q limit 10000),
   parked as materialized (
-    select count(*) filter (where s.next_attempt_at <= clock_timestamp()) as due,
-           count(*) filter (where s.next_attempt_at > clock_timestamp()) as waiting,
-           min(s.next_attempt_at) filter (where s.next_attempt_at <= clock_timestamp()) as oldest
-      from (select d.next_attempt_at from webhook._due d where d.hold = 0 limit 10000) as s)
+    select (select count(*)
+              from (select
+                      from queues as q
+                     cross join lateral (
+                       select from webhook._due d
+                        where d.endpoint_id = q.endpoint_id and d.class = q.class and d.hold = 0
+                          and d.next_attempt_at <= statement_timestamp()) as d
+                     limit 10000) as s) as due,
+           (select count(*)
+              from (select
+                      from queues as q
+                     cross join lateral (
+                       select from webhook._due d
+                        where d.endpoint_id = q.endpoint_id and d.class = q.class and d.hold = 0
+                          and d.next_attempt_at > statement_timestamp()) as d
+                     limit 10000) as s) as waiting,
+           (select min(q.first_at) from queues as q where q.first_at <= statement_timestamp()) as oldest)
   select g.metric, coalesce(g.labels, '{}'), g.value
     from worker as w
    cross join unread as u

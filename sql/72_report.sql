@@ -103,6 +103,11 @@ as $$
            case when q.dead > 0 then 'See webhook.dead_letters; mend the cause, then webhook.retry, webhook.skip or webhook.close.' end
       from queue q
      union all
+    select 9, 'queue', 'inbox', case when b.dead > 0 then 'warning' else 'ok' end,
+           format('%s received events wait for handlers, %s were given up.', b.pending, b.dead),
+           case when b.dead > 0 then 'See webhook.inbox; mend the handler, then webhook.retry_inbox or webhook.close_inbox.' end
+      from webhook._inbox_backlog() as b
+     union all
     select 10, 'queue', 'pauses', case when p.paused > 0 then 'warning' else 'ok' end,
            format('%s pauses are in force.', p.paused),
            case when p.paused > 0 then 'See webhook.pauses.' end
@@ -219,7 +224,7 @@ as $$
       from (select nullif(array_to_string(webhook._foreign_code(), ', '), '') as names) as c)
   select l.area, l.item, l.result, l.detail, l.hint
     from looked l
-   order by l.n
+   order by l.n, l.item
 $$;
 comment on function webhook.report() is
   'What an acceptance looks at, one row each, with what to do; no row with the result fault = fit. Says what is; that the chain works shows make acceptance. Costs what stat_queue, endpoint_health and a look at the alerts of a day cost.';

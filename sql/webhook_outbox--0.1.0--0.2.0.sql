@@ -48,7 +48,7 @@ comment on column webhook._endpoint_revision.created_xid is
   'Transaction that chose it, of an adopted endpoint the one that adopted it: tells which shape the events of a window are sent in.';
 
 comment on column webhook._alert.kind is
-  'endpoint.warning, endpoint.disabled, endpoint.recovered, endpoint.missed, endpoint.blocked, endpoint.expiring, endpoint.expired, endpoint.unconfirmed, delivery.quarantined, delivery.unrecorded, delivery.expired, delivery.closed, event.fenced, inbox.dead or reconciliation.failed.';
+  'endpoint.warning, endpoint.disabled, endpoint.recovered, endpoint.missed, endpoint.blocked, endpoint.expiring, endpoint.expired, endpoint.unconfirmed, delivery.quarantined, delivery.filter, delivery.unconverted, delivery.unrecorded, delivery.expired, delivery.closed, event.fenced, inbox.dead or reconciliation.failed.';
 
 comment on column webhook._alert.notified is 'Whoever listens was told, or could not be. Set by the leader, once the alert is committed.';
 
@@ -530,7 +530,8 @@ begin
   -- An endpoint that somebody is just creating would stay behind.
   perform pg_advisory_xact_lock(hashtextextended('webhook.create_endpoint ' || partner_id, 0));
   if not exists (select from webhook._endpoint e where e.partner_id = offboard.partner_id)
-     and not exists (select from webhook._inbox_source s where s.partner_id = offboard.partner_id)
+     and not exists (select from webhook._inbox_source s
+                      where s.partner_id = offboard.partner_id or offboard.partner_id = any (s.partners))
   then
     raise exception using
       errcode = 'undefined_object',
@@ -2685,25 +2686,27 @@ begin
     -- transaction ids may lie in this cluster's future.
     select count(*), min(s.event_id)
       into more_events, more_id
-      from (select e.event_id
+      from (select e.event_id, e.partner_id
               from webhook._event e
              where e.xid >= place.low_xid
                and e.xid < place.high_xid
                and (e.xid, e.event_id) > (place.to_xid, place.to_id)
                and e.origin = webhook._origin()
-               and (e.partner_id = any (place.partners)) = place.only_these
-             limit most) as s;
+             limit most) as s
+     where (s.partner_id = any (place.partners)) = place.only_these;
     -- Transactions that were open when a snapshot of the leader was taken, and have committed since.
     late := array(select pg_snapshot_xip(place.prev) union select pg_snapshot_xip(place.cur));
     if cardinality(late) > 0 then
-      select count(*), min(e.event_id)
+      select count(*), min(s.event_id)
         into late_events, late_id
-        from webhook._event e
-       where e.xid = any (late)
-         and e.origin = webhook._origin()
-         and (e.partner_id = any (place.partners)) = place.only_these
-         and (((e.xid, e.event_id) > (place.to_xid, place.to_id) and e.xid < pg_snapshot_xmax(place.prev))
-              or ((e.xid, e.event_id) <= (place.to_xid, place.to_id) and not pg_visible_in_snapshot(e.xid, place.cur)));
+        from (select e.event_id, e.partner_id
+                from webhook._event e
+               where e.xid = any (late)
+                 and e.origin = webhook._origin()
+                 and (((e.xid, e.event_id) > (place.to_xid, place.to_id) and e.xid < pg_snapshot_xmax(place.prev))
+                      or ((e.xid, e.event_id) <= (place.to_xid, place.to_id) and not pg_visible_in_snapshot(e.xid, place.cur)))
+               limit most) as s
+       where (s.partner_id = any (place.partners)) = place.only_these;
       more_events := more_events + late_events;
       more_id := least(more_id, late_id);
     end if;
@@ -2713,7 +2716,7 @@ begin
 end
 $$;
 
-comment on function webhook._unread(bigint) is 'What the leader has still to read.';
+comment on function webhook._unread(bigint) is 'What the leader has still to read; with an argument, of so many events looked at in each stream.';
 
 create view webhook.stat_queue as
 select u.events as unread_events,
@@ -2858,7 +2861,7 @@ $$;
 comment on function webhook.status() is 'State of the outbox in one row, with advice. Costs what stat_queue costs.';
 
 comment on column webhook.alerts.kind is
-  'endpoint.warning, endpoint.disabled, endpoint.recovered, endpoint.missed, endpoint.blocked, endpoint.expiring, endpoint.expired, endpoint.unconfirmed, delivery.quarantined, delivery.filter, delivery.unconverted, delivery.unrecorded, delivery.expired, delivery.closed or event.fenced.';
+  'endpoint.warning, endpoint.disabled, endpoint.recovered, endpoint.missed, endpoint.blocked, endpoint.expiring, endpoint.expired, endpoint.unconfirmed, delivery.quarantined, delivery.filter, delivery.unconverted, delivery.unrecorded, delivery.expired, delivery.closed, event.fenced, inbox.dead or reconciliation.failed.';
 
 -- How far replays of a range have come.
 
@@ -3182,15 +3185,47 @@ security definer
 set search_path = pg_catalog, webhook, pg_temp
 set jit = off
 as $$
-  with worker as materialized (
+  with recursive worker as materialized (
     select * from webhook._worker()),
   unread as materialized (
     select * from webhook._unread(10000)),
+  -- Each queue that has rows, with its first one: a step along the index for each, whatever waits behind.
+  queue (endpoint_id, class, first_at) as (
+    (select d.endpoint_id, d.class, d.next_attempt_at
+       from webhook._due d
+      where d.hold = 0
+      order by d.endpoint_id, d.class, d.next_attempt_at
+      limit 1)
+    union all
+    select n.endpoint_id, n.class, n.next_attempt_at
+      from queue as q
+     cross join lateral (
+       select d.endpoint_id, d.class, d.next_attempt_at
+         from webhook._due d
+        where d.hold = 0
+          and (d.endpoint_id, d.class) > (q.endpoint_id, q.class)
+        order by d.endpoint_id, d.class, d.next_attempt_at
+        limit 1) as n),
+  queues as materialized (
+    select q.endpoint_id, q.class, q.first_at from queue as q limit 10000),
   parked as materialized (
-    select count(*) filter (where s.next_attempt_at <= clock_timestamp()) as due,
-           count(*) filter (where s.next_attempt_at > clock_timestamp()) as waiting,
-           min(s.next_attempt_at) filter (where s.next_attempt_at <= clock_timestamp()) as oldest
-      from (select d.next_attempt_at from webhook._due d where d.hold = 0 limit 10000) as s)
+    select (select count(*)
+              from (select
+                      from queues as q
+                     cross join lateral (
+                       select from webhook._due d
+                        where d.endpoint_id = q.endpoint_id and d.class = q.class and d.hold = 0
+                          and d.next_attempt_at <= statement_timestamp()) as d
+                     limit 10000) as s) as due,
+           (select count(*)
+              from (select
+                      from queues as q
+                     cross join lateral (
+                       select from webhook._due d
+                        where d.endpoint_id = q.endpoint_id and d.class = q.class and d.hold = 0
+                          and d.next_attempt_at > statement_timestamp()) as d
+                     limit 10000) as s) as waiting,
+           (select min(q.first_at) from queues as q where q.first_at <= statement_timestamp()) as oldest)
   select g.metric, coalesce(g.labels, '{}'), g.value
     from worker as w
    cross join unread as u
@@ -3339,7 +3374,7 @@ select r.request_id,
        r.looked_at as events_done,
        least(round(100.0 * r.looked_at / nullif(r.estimate, 0), 1), 100) as percent,
        r.made + r.again as deliveries,
-       r.under_way + r.unwanted + r.closed + r.expunged + r.fenced as left_out,
+       r.under_way + r.unwanted + r.closed + r.expunged + r.expired + r.fenced as left_out,
        r.rate as rate_limit,
        r.per_second,
        r.reached_at,
@@ -3583,6 +3618,11 @@ as $$
            case when q.dead > 0 then 'See webhook.dead_letters; mend the cause, then webhook.retry, webhook.skip or webhook.close.' end
       from queue q
      union all
+    select 9, 'queue', 'inbox', case when b.dead > 0 then 'warning' else 'ok' end,
+           format('%s received events wait for handlers, %s were given up.', b.pending, b.dead),
+           case when b.dead > 0 then 'See webhook.inbox; mend the handler, then webhook.retry_inbox or webhook.close_inbox.' end
+      from webhook._inbox_backlog() as b
+     union all
     select 10, 'queue', 'pauses', case when p.paused > 0 then 'warning' else 'ok' end,
            format('%s pauses are in force.', p.paused),
            case when p.paused > 0 then 'See webhook.pauses.' end
@@ -3699,7 +3739,7 @@ as $$
       from (select nullif(array_to_string(webhook._foreign_code(), ', '), '') as names) as c)
   select l.area, l.item, l.result, l.detail, l.hint
     from looked l
-   order by l.n
+   order by l.n, l.item
 $$;
 
 comment on function webhook.report() is

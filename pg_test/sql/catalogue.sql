@@ -172,9 +172,9 @@ rollback;
 begin;
 select webhook.create_event_type('regress.paid', owner => 'billing', contact => 'billing@example.com', sensitivity => 'internal'), webhook.create_event_type('regress.made');
 select endpoint_id as one from webhook.create_endpoint('regress.consumer', 'https://127.0.0.1/in', '{regress.*}', verify => 'none', data_shape => 'fields', fields => '{total}', description => 'the books') \gset
-select endpoint_id as two from webhook.create_endpoint('regress.consumer', 'https://127.0.0.1/in', '{regress.paid}', verify => 'none', test => true) \gset
+select endpoint_id as two from webhook.create_endpoint('regress.consumer', 'https://127.0.0.1/in', '{regress.paid}', verify => 'none', test => true, subject_types => '{order}', filter => '$.total > 1', expires_at => timestamptz '2100-01-01 00:00+00') \gset
 select endpoint_id as gone from webhook.create_endpoint('regress.consumer', 'https://127.0.0.1/in', verify => 'none') \gset
 select webhook.delete_endpoint(:gone, 'left');
-select event_type, endpoint_id = :one as first, state, test, data_shape, fields, schema_version, description, owner, contact, sensitivity, replace(switch_off, endpoint_id::text, '<id>')
+select event_type, endpoint_id = :one as first, state, test, data_shape, fields, schema_version, description, subject_types, filter, created_by, created_at between now() and clock_timestamp() as created_now, expires_at, owner, contact, sensitivity, replace(switch_off, endpoint_id::text, '<id>')
   from webhook.subscriptions where partner_id = 'regress.consumer' order by endpoint_id, event_type;
 rollback;

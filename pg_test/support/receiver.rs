@@ -286,6 +286,8 @@ fn serve(stream: TcpStream, number: u64, shared: &Shared) -> io::Result<()> {
             lock(&shared.behaviours).get(path).cloned()
         };
         lock(&shared.requests).push(request.clone());
+        // It has arrived, however long its answer takes.
+        shared.arrival.notify_all();
         let answer = behaviour.map_or_else(
             || Answer::status(200),
             |behaviour| lock(&behaviour)(&request),

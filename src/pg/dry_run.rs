@@ -213,6 +213,7 @@ fn request(
         keys: endpoint.keys.at(now),
         fault: None,
         room: 1,
+        looked_through: 0,
     };
     let agent = super::leader::user_agent();
     let headers = on_the_wire(&job, &target, now, &agent)?;

@@ -30,7 +30,7 @@ pub struct Crew {
 
 type Proof = Result<(), &'static str>;
 type Work = dyn Fn(&Client, &Job) -> Outcome + Send + Sync;
-type Gate = dyn Fn() -> bool + Send + Sync;
+type Gate = dyn Fn(&Job) -> bool + Send + Sync;
 
 struct Shared {
     work: Box<Work>,
@@ -69,7 +69,7 @@ impl Crew {
     pub fn new(
         max_threads: usize,
         client: Arc<Client>,
-        gate: impl Fn() -> bool + Send + Sync + 'static,
+        gate: impl Fn(&Job) -> bool + Send + Sync + 'static,
     ) -> io::Result<Crew> {
         Crew::with_work(max_threads, client, Box::new(gate), Box::new(send::send))
     }
@@ -134,12 +134,13 @@ impl Crew {
         lock(&self.shared.state).queue.recall()
     }
 
-    /// How long the oldest job that has not begun has been waiting.
-    pub fn waited(&self) -> Option<Duration> {
-        lock(&self.shared.state)
-            .queue
-            .oldest()
-            .map(|since| since.elapsed())
+    /// Takes back jobs that have waited for so long, be it for a thread or for others of their endpoint, and what
+    /// stands behind them.
+    pub fn recall_older(&self, age: Duration) -> Returned {
+        match Instant::now().checked_sub(age) {
+            Some(since) => lock(&self.shared.state).queue.recall_older(since),
+            None => Returned::default(),
+        }
     }
 
     /// Readable when something is done.
@@ -211,10 +212,19 @@ impl Shared {
                 continue;
             }
             if state.threads == 0 {
-                let stranded: Vec<Task> = std::iter::from_fn(|| state.queue.pop()).collect();
+                let mut returned = Vec::new();
+                let mut stranded = Vec::new();
+                while let Some(task) = state.queue.pop() {
+                    if let Task::Event(job) = &task {
+                        let ended = state.queue.ended(job.pair.endpoint, false, Instant::now());
+                        returned.extend(ended);
+                    }
+                    stranded.push(task.ticket());
+                }
                 drop(state);
-                for task in stranded {
-                    self.tell(task.ticket(), not_sent("could not start a thread"), None);
+                self.give_back(returned);
+                for ticket in stranded {
+                    self.tell(ticket, not_sent("could not start a thread"), None);
                 }
                 return;
             }
@@ -240,7 +250,9 @@ impl Shared {
                     },
                     proof: matches!(task, Task::Challenge(_)).then_some(Err("nothing was sent")),
                 };
-                if sending.endpoint.is_some() && !(self.gate)() {
+                if let Task::Event(job) = &task
+                    && !(self.gate)(job)
+                {
                     sending.send_back();
                     continue;
                 }
@@ -303,7 +315,7 @@ impl Shared {
         let Some(endpoint) = ended.endpoint else {
             return state;
         };
-        let returned = state.queue.ended(endpoint, ended.well);
+        let returned = state.queue.ended(endpoint, ended.well, Instant::now());
         if returned.is_empty() {
             return state;
         }
@@ -313,6 +325,9 @@ impl Shared {
     }
 
     fn give_back(&self, returned: Vec<u64>) {
+        if returned.is_empty() {
+            return;
+        }
         let mut ended = lock(&self.ended);
         let first = ended.done.is_empty() && ended.returned.is_empty();
         ended.returned.extend(returned);

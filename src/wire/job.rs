@@ -45,6 +45,8 @@ pub struct Job {
     pub fault: Option<Fault>,
     /// How many jobs of its endpoint may run at once; what is given beyond waits for one of them to end well.
     pub room: usize,
+    /// Up to which erasure its payload was looked for; the gate of the crew compares it.
+    pub looked_through: u64,
 }
 
 /// One attempt made.

@@ -75,7 +75,7 @@ impl Queue {
                 self.waiting += 1;
                 let endpoint = line.waiting.back().map(|(job, _)| job.pair.endpoint);
                 if let Some(endpoint) = endpoint {
-                    self.admit(endpoint);
+                    self.admit(endpoint, now);
                 }
             }
             challenge @ Task::Challenge(_) => self.ready.push_back((challenge, now)),
@@ -98,7 +98,7 @@ impl Queue {
     }
 
     /// A job of this endpoint has ended. What waits behind one that did not end well comes back.
-    pub(super) fn ended(&mut self, endpoint: EndpointId, well: bool) -> Vec<u64> {
+    pub(super) fn ended(&mut self, endpoint: EndpointId, well: bool, now: Instant) -> Vec<u64> {
         let Some(line) = self.lines.get_mut(&endpoint) else {
             return Vec::new();
         };
@@ -111,18 +111,29 @@ impl Queue {
         if line.admitted == 0 && line.waiting.is_empty() {
             self.lines.remove(&endpoint);
         } else {
-            self.admit(endpoint);
+            self.admit(endpoint, now);
         }
         returned
     }
 
     /// Everything that has not begun, challenges left out.
     pub(super) fn recall(&mut self) -> Returned {
-        let mut returned = Returned::default();
+        let ready = self.recall_ready();
+        let mut waiting = Vec::with_capacity(self.waiting);
+        for line in self.lines.values_mut() {
+            waiting.extend(line.waiting.drain(..).map(|(job, _)| job.ticket));
+        }
+        self.waiting = 0;
+        self.lines.retain(|_, line| line.admitted > 0);
+        Returned { ready, waiting }
+    }
+
+    fn recall_ready(&mut self) -> Vec<u64> {
+        let mut returned = Vec::new();
         for (task, since) in std::mem::take(&mut self.ready) {
             match task.endpoint() {
                 Some(endpoint) => {
-                    returned.ready.push(task.ticket());
+                    returned.push(task.ticket());
                     if let Some(line) = self.lines.get_mut(&endpoint) {
                         line.admitted = line.admitted.saturating_sub(1);
                     }
@@ -130,28 +141,38 @@ impl Queue {
                 None => self.ready.push_back((task, since)),
             }
         }
-        for line in self.lines.values_mut() {
-            returned
-                .waiting
-                .extend(line.waiting.drain(..).map(|(job, _)| job.ticket));
+        // What waits behind nothing but these comes back with them: nobody would let it go on.
+        for line in self.lines.values_mut().filter(|line| line.admitted == 0) {
+            self.waiting -= line.waiting.len();
+            returned.extend(line.waiting.drain(..).map(|(job, _)| job.ticket));
         }
-        self.waiting = 0;
-        self.lines.retain(|_, line| line.admitted > 0);
+        self.lines
+            .retain(|_, line| line.admitted > 0 || !line.waiting.is_empty());
         returned
     }
 
-    /// Since when the oldest job that has not begun has been here.
-    pub(super) fn oldest(&self) -> Option<Instant> {
-        let waiting = self
-            .lines
-            .values()
-            .filter_map(|line| line.waiting.front().map(|(_, since)| *since));
-        self.ready
-            .front()
-            .map(|(_, since)| *since)
-            .into_iter()
-            .chain(waiting)
-            .min()
+    /// What has been here since before `since` and what stands behind it: everything that is ready where the first of
+    /// that has, and the lines of the endpoints whose first one has.
+    pub(super) fn recall_older(&mut self, since: Instant) -> Returned {
+        let mut first = self
+            .ready
+            .iter()
+            .filter(|(task, _)| task.endpoint().is_some());
+        let mut returned = Returned::default();
+        if first.next().is_some_and(|(_, here)| *here < since) {
+            returned.ready = self.recall_ready();
+        }
+        for line in self.lines.values_mut() {
+            if line.waiting.front().is_some_and(|(_, here)| *here < since) {
+                returned
+                    .waiting
+                    .extend(line.waiting.drain(..).map(|(job, _)| job.ticket));
+            }
+        }
+        self.waiting -= returned.waiting.len();
+        self.lines
+            .retain(|_, line| line.admitted > 0 || !line.waiting.is_empty());
+        returned
     }
 
     /// Drops everything.
@@ -159,17 +180,17 @@ impl Queue {
         *self = Queue::default();
     }
 
-    fn admit(&mut self, endpoint: EndpointId) {
+    fn admit(&mut self, endpoint: EndpointId, now: Instant) {
         let Some(line) = self.lines.get_mut(&endpoint) else {
             return;
         };
         while line.admitted < line.room {
-            let Some((job, since)) = line.waiting.pop_front() else {
+            let Some((job, _)) = line.waiting.pop_front() else {
                 return;
             };
             self.waiting -= 1;
             line.admitted += 1;
-            self.ready.push_back((Task::Event(job), since));
+            self.ready.push_back((Task::Event(job), now));
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::Leader;
+use super::configuration::Standing;
 use crate::rules::ids::EndpointId;
 
 /// A request handed over and not begun for this long (or for a quarter of the first pass) is taken back: it waits for
@@ -24,20 +25,17 @@ impl Leader {
     /// Takes back what waits in vain for a thread or for its endpoint.
     pub fn take_back_stalled(&mut self) {
         let longest = LONGEST.min(self.settings.first_pass_limit / 4);
-        if self.crew.waited().is_none_or(|waited| waited < longest) {
-            return;
-        }
-        let back = self.crew.recall();
+        let back = self.crew.recall_older(longest);
         if !back.ready.is_empty() {
             self.scheduler.crowd_stalled();
         }
-        let waiting = back.waiting.len();
-        for (number, ticket) in back.ready.into_iter().chain(back.waiting).rev().enumerate() {
-            if let Some(endpoint) = self.came_back(ticket)
-                && number < waiting
-            {
+        for ticket in back.waiting.into_iter().rev() {
+            if let Some(endpoint) = self.came_back(ticket) {
                 self.scheduler.stalled(endpoint);
             }
+        }
+        for ticket in back.ready.into_iter().rev() {
+            self.came_back(ticket);
         }
     }
 
@@ -52,8 +50,19 @@ impl Leader {
         if flight.overdue {
             self.scheduler.not_overdue(pair.endpoint);
         }
-        self.scheduler
-            .came_back(pair.endpoint, class, flight.waiting, flight.began);
+        let shut = self.scheduler.opens_at(pair.endpoint).is_some();
+        let sends = self
+            .configuration
+            .endpoint(pair.endpoint)
+            .is_some_and(|endpoint| endpoint.standing == Standing::Sends);
+        if shut || !sends {
+            // It would be kept in memory for as long as that takes.
+            self.scheduler.not_sent(pair.endpoint);
+            self.put_back(flight.waiting);
+        } else {
+            self.scheduler
+                .came_back(pair.endpoint, class, flight.waiting, flight.since);
+        }
         self.touched.insert(pair.endpoint);
         Some(pair.endpoint)
     }

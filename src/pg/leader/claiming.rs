@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::control::{UNWANTED, unwanted_type};
 use super::dispatch::{CLASSES, REPLAYS, held_by};
-use super::memory::{Claimable, Lane};
+use super::memory::{Claimable, Lane, Memory};
 use super::pair::Waiting;
 use super::recovery::SUSPECT_AFTER;
 use super::transaction::{Trouble, transaction};
@@ -38,10 +38,9 @@ impl Leader {
     /// Claims due pairs for endpoints that have room, and lets them wait for their turn.
     pub fn claim(&mut self) -> Result<(), Trouble> {
         let now = self.clock.now();
-        let may = self.memory.claimable(self.settings.max_in_flight * 2);
-        let bytes = may.bytes;
+        let may = self.claimable_now();
         let claims = self.claims(now, may);
-        if claims.is_empty() || bytes == 0 || self.is_finding_its_way() {
+        if claims.is_empty() || may.bytes == 0 || self.is_finding_its_way() {
             return Ok(());
         }
         // A result on its way may change the very rows: written first, they are read as they are.
@@ -61,7 +60,7 @@ impl Leader {
             true,
             c"webhook leader: claiming due work",
             || {
-                let claimed = within(outbox::claim(&claims, now), bytes);
+                let claimed = within(outbox::claim(&claims, now), memory, may);
                 let drained = advance(&claims, &claimed);
                 let last: Vec<(Queue, (i64, String))> = claimed.iter().map(place).collect();
                 // What is in memory already is being sent; its row stays as it is.
@@ -134,10 +133,12 @@ impl Leader {
         Ok(())
     }
 
-    /// Queues that are due and whose endpoint and partner have room, with how much.
+    /// Queues that are due and whose endpoint and partner have room, with how much the endpoint has.
     pub fn claimable(&self, now: i64) -> impl Iterator<Item = (EndpointId, i16, usize)> + '_ {
         let partners = self.claimed_by_partner();
-        let may = self.memory.claimable(self.settings.max_in_flight * 2);
+        let may = self.claimable_now();
+        // A life that may still end by what ended the last one takes little at a time.
+        let ahead = !self.is_young();
         self.due_order
             .iter()
             .take_while(move |(at, _, _)| *at <= now)
@@ -147,13 +148,36 @@ impl Leader {
                     .get(known.partner_id.as_str())
                     .copied()
                     .unwrap_or(0);
-                // Twice the caps, so that a finished request finds the next pair waiting.
-                let of_partner = (self.settings.max_in_flight_per_partner * 2).saturating_sub(held);
-                let room = self.scheduler.room_to_claim(*endpoint, now).min(CLAIM_ROWS);
-                let (few, beyond) = self.memory.split(*endpoint, room);
-                let room = few.min(of_partner) + beyond.min(may.beyond);
-                (room > 0).then_some((*endpoint, *class, room))
+                let room = self
+                    .scheduler
+                    .room_to_claim(*endpoint, now, ahead)
+                    .min(CLAIM_ROWS);
+                let (few, beyond) = self.share_of(*endpoint, room, held, may);
+                (few + beyond > 0).then_some((*endpoint, *class, room))
             })
+    }
+
+    /// Of the room that an endpoint has: how much counts as its first few, and how much is beyond. Nothing is beyond where
+    /// the partner or the database has no room for all of the first few.
+    fn share_of(
+        &self,
+        endpoint: EndpointId,
+        room: usize,
+        held: usize,
+        may: Claimable,
+    ) -> (usize, usize) {
+        // Twice the caps, so that a finished request finds the next pair waiting.
+        let of_partner = (self.settings.max_in_flight_per_partner * 2).saturating_sub(held);
+        let few = room.min(self.memory.few_left(endpoint));
+        let given = few.min(of_partner).min(may.pairs);
+        if given < few || may.beyond_bytes == 0 || of_partner == 0 {
+            return (given, 0);
+        }
+        (given, (room - few).min(may.beyond))
+    }
+
+    fn claimable_now(&self) -> Claimable {
+        self.memory.claimable(self.settings.max_in_flight * 2)
     }
 
     /// Claimed pairs in memory by partner: many hanging endpoints of one must not hold them all.
@@ -169,7 +193,7 @@ impl Leader {
 
     /// Whether memory has room for claimed pairs.
     pub fn may_claim(&self) -> bool {
-        let may = self.memory.claimable(self.settings.max_in_flight * 2);
+        let may = self.claimable_now();
         may.pairs > 0 && may.bytes > 0
     }
 
@@ -181,7 +205,6 @@ impl Leader {
         let mut shared = Vec::new();
         let mut partners = self.claimed_by_partner();
         let mut looked_at = HashSet::new();
-        let per_partner = self.settings.max_in_flight_per_partner * 2;
         for (endpoint, _, room) in self.claimable(now) {
             if may.pairs == 0 || claims.len() >= CLAIM_QUEUES {
                 break;
@@ -193,9 +216,7 @@ impl Leader {
                 continue;
             };
             let held = partners.entry(known.partner_id.as_str()).or_default();
-            let (few, beyond) = self.memory.split(endpoint, room);
-            let few = few.min(may.pairs).min(per_partner.saturating_sub(*held));
-            let beyond = beyond.min(may.beyond);
+            let (few, beyond) = self.share_of(endpoint, room, *held, may);
             let most = few + beyond;
             if most == 0 {
                 continue;
@@ -461,18 +482,29 @@ fn one_suspect(claimed: Vec<Claimed>, mut suspected: bool) -> (Vec<Claimed>, Vec
     })
 }
 
-/// The claimed rows that fit into `bytes`, at least one; of a queue that is cut, nothing after the cut.
-fn within(claimed: Vec<Claimed>, bytes: usize) -> Vec<Claimed> {
-    let mut left = i64::try_from(bytes).unwrap_or(i64::MAX);
+/// The claimed rows that fit into memory, at least one; of a queue that is cut, nothing after the cut.
+fn within(claimed: Vec<Claimed>, memory: &Memory, may: Claimable) -> Vec<Claimed> {
+    let bytes = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let (mut left, mut left_beyond) = (bytes(may.bytes), bytes(may.beyond_bytes));
+    let mut few: HashMap<EndpointId, usize> = HashMap::new();
     let mut cut: HashSet<Queue> = HashSet::new();
     let mut kept = Vec::with_capacity(claimed.len());
     for row in claimed {
-        let queue = (row.pair.endpoint, row.class);
-        if cut.contains(&queue) || (row.bytes > left && !kept.is_empty()) {
+        let (endpoint, queue) = (row.pair.endpoint, (row.pair.endpoint, row.class));
+        let few = few
+            .entry(endpoint)
+            .or_insert_with(|| memory.few_left(endpoint));
+        let left = if *few > 0 {
+            &mut left
+        } else {
+            &mut left_beyond
+        };
+        if cut.contains(&queue) || (row.bytes > *left && !kept.is_empty()) {
             cut.insert(queue);
             continue;
         }
-        left -= row.bytes;
+        *few = few.saturating_sub(1);
+        *left -= row.bytes;
         kept.push(row);
     }
     kept

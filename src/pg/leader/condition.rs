@@ -237,6 +237,7 @@ impl Leader {
         if !current || self.closed(id) {
             return false;
         }
+        self.take_back();
         self.configuration.close(id, state, reason);
         self.write_condition(id, Some((state, reason.to_owned())));
         self.follow_standing(vec![id]);

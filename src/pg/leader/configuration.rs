@@ -119,6 +119,11 @@ impl Endpoint {
         self.standing == Standing::Closed && known
     }
 
+    /// Whether it was paused or not proven when events of a window were read: nothing was sent to it.
+    pub fn was_held(&self, cur: &Snapshot) -> bool {
+        self.own == Standing::Holds && cur.sees(self.changed_xid)
+    }
+
     /// Its callback URL.
     pub fn url(&self) -> &str {
         &self.url

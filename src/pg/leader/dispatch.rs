@@ -72,6 +72,7 @@ impl Leader {
     /// until that changes.
     fn relist_queue(&mut self, queue: Queue) {
         let (endpoint, class) = queue;
+        let ahead = !self.is_young();
         let Some(due) = self.due.get_mut(&queue) else {
             return;
         };
@@ -91,7 +92,13 @@ impl Leader {
             Some(_) if waiting + self.scheduler.in_flight_to(endpoint) > 0 => return,
             Some(opens) => due.at.max(opens),
             // Claimed by a few, not one by one.
-            None if self.scheduler.room_to_claim(endpoint, self.clock.now()) == 0 => return,
+            None if self
+                .scheduler
+                .room_to_claim(endpoint, self.clock.now(), ahead)
+                == 0 =>
+            {
+                return;
+            }
             None => due.at,
         };
         due.listed = Some(at);
@@ -115,8 +122,9 @@ impl Leader {
     /// A pair whose turn has come goes to the threads, if it is still to be sent.
     pub fn hand_over(&mut self, taken: Taken<Waiting>, now: i64) {
         let id = taken.endpoint;
+        let since = taken.waiting.since;
         match self.still_to_send(taken.waiting.item) {
-            Some(waiting) => self.send(id, waiting, taken.probe, now),
+            Some(waiting) => self.send(id, waiting, taken.probe, (now, since)),
             None => self.scheduler.not_sent(id),
         }
         self.touched.insert(id);
@@ -174,7 +182,7 @@ impl Leader {
         }
     }
 
-    fn send(&mut self, id: EndpointId, waiting: Waiting, probe: bool, now: i64) {
+    fn send(&mut self, id: EndpointId, waiting: Waiting, probe: bool, (now, since): (i64, i64)) {
         let Some(endpoint) = self.configuration.endpoint(id) else {
             return;
         };
@@ -190,7 +198,8 @@ impl Leader {
             body: Arc::clone(&waiting.message.body),
             keys: endpoint.keys.at(now_micros()),
             fault: waiting.message.fault,
-            room: self.scheduler.room_of(id, now),
+            room: self.scheduler.in_flight_to(id).max(1),
+            looked_through: self.erasing.looked_through(),
         };
         self.flights.insert(
             self.last_ticket,
@@ -198,6 +207,7 @@ impl Leader {
                 waiting,
                 begun: Instant::now(),
                 began: now,
+                since,
                 generation: endpoint.generation,
                 probe,
                 overdue: false,

@@ -157,15 +157,13 @@ impl Leader {
         let subject = subject_of(&row.event);
         let (mut bits, subject) = self.holds(pair.endpoint, kind, subject.as_ref());
         bits |= refused;
-        let (revision, shape) = self
-            .configuration
-            .endpoint(pair.endpoint)?
-            .shape_at(Some(cur));
+        let endpoint = self.configuration.endpoint(pair.endpoint)?;
+        let (revision, shape) = endpoint.shape_at(Some(cur));
         let mut doubt = Doubt {
             pair,
             class: self.configuration.class(kind),
             revision,
-            sent: true,
+            sent: !endpoint.was_held(cur),
             hold: bits,
             subject,
             reason: None,

@@ -4,8 +4,6 @@
 //! memory, however much it erased.
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Leader;
@@ -23,8 +21,8 @@ const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is known of erased payloads.
 pub struct Erasing {
-    /// The counter when memory was looked through last; the threads compare it, too.
-    known: Arc<AtomicU64>,
+    /// The counter when memory was looked through last. It goes with each request, and the threads compare it, too.
+    known: u64,
     /// Pairs in memory that are to be read again.
     stale: HashSet<Pair>,
     /// There may be tombstones whose excerpts were not looked for.
@@ -36,7 +34,7 @@ impl Erasing {
     /// At the beginning of a life, with nothing in memory.
     pub fn new(known: u64) -> Erasing {
         Erasing {
-            known: Arc::new(AtomicU64::new(known)),
+            known,
             stale: HashSet::new(),
             to_sweep: true,
             sweep_after: Instant::now(),
@@ -44,8 +42,8 @@ impl Erasing {
     }
 
     /// The counter when memory was looked through last.
-    pub fn known(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.known)
+    pub fn looked_through(&self) -> u64 {
+        self.known
     }
 
     /// Whether a pair is to be read again before it is sent; it is asked once.
@@ -57,7 +55,7 @@ impl Erasing {
 impl Leader {
     /// Whether payloads are gone that memory was not looked through for.
     pub fn must_forget(&self) -> bool {
-        self.slot.expunged() != self.erasing.known.load(Ordering::SeqCst)
+        self.slot.expunged() != self.erasing.known
     }
 
     /// Finds the pairs in memory whose payload is gone.
@@ -84,7 +82,7 @@ impl Leader {
                 .pairs()
                 .filter(|pair| gone.contains(&pair.event));
             self.erasing.stale.extend(stale.copied());
-            self.erasing.known.store(known, Ordering::SeqCst);
+            self.erasing.known = known;
             self.erasing.to_sweep = true;
         }
         if !self.erasing.to_sweep || Instant::now() < self.erasing.sweep_after {

@@ -13,9 +13,10 @@ const MAX_FRESH_BYTES: usize = 64 << 20;
 const MAX_CLAIMED_BYTES: usize = 32 << 20;
 
 /// Claimed pairs of one endpoint that count against what may be in flight. Those beyond are of an endpoint that is fast:
-/// they have room of their own, so that they take none from the others.
+/// they have room of their own, for pairs and for bytes, so that they take none from the others.
 const BASE: usize = 64;
 const MAX_BEYOND: usize = 4_096;
+const MAX_BEYOND_BYTES: usize = 16 << 20;
 
 /// Where a pair in memory came from: what it counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +27,18 @@ pub enum Lane {
     Aside,
     /// The due table.
     Claimed,
+    /// The due table, beyond the first few of an endpoint.
+    Beyond,
 }
 
 /// What may still be claimed.
+#[derive(Clone, Copy)]
 pub struct Claimable {
     pub pairs: usize,
-    /// Of endpoints that are fast.
-    pub beyond: usize,
     pub bytes: usize,
+    /// The same beyond the first few of each endpoint.
+    pub beyond: usize,
+    pub beyond_bytes: usize,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -46,11 +51,9 @@ struct Share {
 #[derive(Default)]
 pub struct Memory {
     pairs: HashMap<Pair, (Lane, usize)>,
-    shares: [Share; 3],
+    shares: [Share; 4],
     /// Claimed pairs by endpoint: what a partner's endpoints hold together is bounded, too.
     claimed_by: HashMap<EndpointId, usize>,
-    /// Claimed pairs beyond the first few of each endpoint.
-    beyond: usize,
 }
 
 impl Memory {
@@ -71,11 +74,13 @@ impl Memory {
 
     /// A pair came into memory, from a window or from the due table.
     pub fn enter(&mut self, pair: Pair, lane: Lane, bytes: usize) {
+        let lane = match lane {
+            Lane::Claimed if self.few_left(pair.endpoint) == 0 => Lane::Beyond,
+            lane => lane,
+        };
         if self.pairs.insert(pair, (lane, bytes)).is_none() {
             if lane == Lane::Claimed {
-                let count = self.claimed_by.entry(pair.endpoint).or_default();
-                *count += 1;
-                self.beyond += usize::from(*count > BASE);
+                *self.claimed_by.entry(pair.endpoint).or_default() += 1;
             }
             let share = self.share(lane);
             share.pairs += 1;
@@ -89,7 +94,6 @@ impl Memory {
             if lane == Lane::Claimed
                 && let Some(count) = self.claimed_by.get_mut(&pair.endpoint)
             {
-                self.beyond -= usize::from(*count > BASE);
                 *count -= 1;
                 if *count == 0 {
                     self.claimed_by.remove(&pair.endpoint);
@@ -125,7 +129,7 @@ impl Memory {
 
     /// New pairs of these endpoints count with those set aside from now on.
     pub fn set_aside(&mut self, is_aside: impl Fn(EndpointId) -> bool) {
-        let [mut fresh, mut aside, claimed] = self.shares;
+        let [mut fresh, mut aside, claimed, beyond] = self.shares;
         for (pair, (lane, bytes)) in &mut self.pairs {
             if *lane == Lane::Fresh && is_aside(pair.endpoint) {
                 *lane = Lane::Aside;
@@ -135,32 +139,29 @@ impl Memory {
                 aside.bytes += *bytes;
             }
         }
-        self.shares = [fresh, aside, claimed];
+        self.shares = [fresh, aside, claimed, beyond];
     }
 
-    /// How many more pairs may be claimed when `limit` are enough, how many beyond that of endpoints that are fast, and
-    /// how many bytes.
+    /// What may still be claimed when `limit` pairs are enough.
     pub fn claimable(&self, limit: usize) -> Claimable {
         let claimed = self.shares[Lane::Claimed as usize];
+        let beyond = self.shares[Lane::Beyond as usize];
         Claimable {
-            pairs: limit.saturating_sub(claimed.pairs - self.beyond),
-            beyond: MAX_BEYOND.saturating_sub(self.beyond),
+            pairs: limit.saturating_sub(claimed.pairs),
             bytes: MAX_CLAIMED_BYTES.saturating_sub(claimed.bytes),
+            beyond: MAX_BEYOND.saturating_sub(beyond.pairs),
+            beyond_bytes: MAX_BEYOND_BYTES.saturating_sub(beyond.bytes),
         }
     }
 
-    /// Of so many pairs to claim for an endpoint, how many count as the first few and how many as beyond.
-    pub fn split(&self, endpoint: EndpointId, pairs: usize) -> (usize, usize) {
-        let have = self.claimed_by.get(&endpoint).copied().unwrap_or(0);
-        let few = pairs.min(BASE.saturating_sub(have));
-        (few, pairs - few)
+    /// How many more claimed pairs of an endpoint count as its first few.
+    pub fn few_left(&self, endpoint: EndpointId) -> usize {
+        BASE.saturating_sub(self.claimed_by.get(&endpoint).copied().unwrap_or(0))
     }
 
     /// The first few claimed pairs of each endpoint that has some.
     pub fn claimed_by(&self) -> impl Iterator<Item = (EndpointId, usize)> + '_ {
-        self.claimed_by
-            .iter()
-            .map(|(id, count)| (*id, (*count).min(BASE)))
+        self.claimed_by.iter().map(|(id, count)| (*id, *count))
     }
 
     fn share(&mut self, lane: Lane) -> &mut Share {

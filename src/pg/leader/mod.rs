@@ -270,8 +270,7 @@ impl Leader {
         let files = reload::Files::read(&settings).map_err(End::Failed)?;
         let client = client(&settings, &files).map_err(End::Failed)?;
         let erasing = erasing::Erasing::new(slot.expunged());
-        let looked_through = erasing.known();
-        let gate = move || slot.expunged() == looked_through.load(Ordering::SeqCst);
+        let gate = move |job: &Job| slot.expunged() == job.looked_through;
         let crew = Crew::new(settings.max_in_flight, Arc::new(client), gate)
             .map_err(|error| End::Failed(format!("could not set up the HTTP threads: {error}")))?;
         let origin = transaction(owner, false, c"webhook leader: starting", || {

@@ -156,6 +156,8 @@ pub struct Flight {
     pub begun: Instant,
     /// The same by the scheduling clock.
     pub began: i64,
+    /// Since when its pair had been waiting.
+    pub since: i64,
     /// Generation of the endpoint when it was sent.
     pub generation: i64,
     /// The endpoint's window was shut: whether it stands a request is being tried out.

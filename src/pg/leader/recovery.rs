@@ -26,14 +26,19 @@ const CAUTION: Duration = Duration::from_secs(10);
 impl Leader {
     /// In a young life: makes sure that what was opened last survives a crash of the server.
     pub fn be_cautious(&self) {
-        if self.clock.age() < CAUTION {
+        if self.is_young() {
             wal::make_last_commit_durable();
         }
     }
 
+    /// Whether this life may still end by what ended the last one.
+    pub fn is_young(&self) -> bool {
+        self.clock.age() < CAUTION
+    }
+
     /// Whether this life has still to find out what was asked of the last one.
     pub fn is_finding_its_way(&self) -> bool {
-        self.requests_waiting && self.clock.age() < CAUTION
+        self.requests_waiting && self.is_young()
     }
 
     /// Takes up where the last life ended.

@@ -270,6 +270,7 @@ impl Leader {
             }
             self.configuration.apply_types(read.types);
             if !read.policies.is_empty() {
+                self.take_back();
                 self.configuration.apply_policies(read.policies);
                 self.set_all_limits();
             }

@@ -195,27 +195,33 @@ impl Leader {
         Ok(())
     }
 
-    /// Ends this life in order: requests under way get their grace, what waits is parked, what is
-    /// still on the wire is listed, so that the next life knows it may have been sent.
-    pub fn finish(&mut self) {
-        let deadline = Instant::now() + self.settings.shutdown_grace;
-        let longest = deadline + Duration::from_secs(1);
-        let last = i64::MAX;
-        self.take_back();
-        self.collect_conditions(true);
-        for (_, waiting) in self.scheduler.take_older(last) {
+    /// Parks everything that waits.
+    fn park_all(&mut self) {
+        for (_, waiting) in self.scheduler.take_older(i64::MAX) {
             if waiting.due.is_none() {
                 self.park(waiting);
             } else if let Some(waiting) = self.not_settled(waiting) {
                 self.settle(waiting.batch);
             }
         }
+    }
+
+    /// Ends this life in order: requests under way get their grace, what waits is parked, what is
+    /// still on the wire is listed, so that the next life knows it may have been sent.
+    pub fn finish(&mut self) {
+        let deadline = Instant::now() + self.settings.shutdown_grace;
+        let longest = deadline + Duration::from_secs(1);
+        self.take_back();
+        self.collect_conditions(true);
+        self.park_all();
         while !self.flights.is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
             self.collect();
             // A crash may still come; what fails now is tried again below.
             let _ = self.write_if_due();
         }
+        // Some may have come back without having begun.
+        self.park_all();
         // Should it fail, the next life sends another challenge.
         let _ = self.write_proofs();
         let on_wire: Vec<u64> = self.flights.keys().copied().collect();

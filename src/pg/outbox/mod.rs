@@ -13,6 +13,7 @@ mod columns;
 mod conditions;
 mod configuration;
 mod control;
+mod delivered;
 mod due;
 mod due_changes;
 mod emitting;

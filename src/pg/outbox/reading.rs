@@ -370,10 +370,15 @@ fn read_some(
 /// Every row has a place, so that one that cannot be read hides none of those behind it.
 fn see(row: &SpiHeapTupleData<'_>) -> Option<Seen> {
     let text = |index: usize| row.get::<String>(index).ok().flatten();
+    let event = read(row);
+    let bytes = match &event {
+        Some(row) => row.event.data.len(),
+        None => text(16).map_or(0, |body| body.len()),
+    };
     Some(Seen {
         place: (text(1)?.parse().ok()?, text(2)?),
-        bytes: text(16).map_or(0, |body| i64::try_from(body.len()).unwrap_or(i64::MAX)),
-        row: read(row),
+        bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
+        row: event,
     })
 }
 

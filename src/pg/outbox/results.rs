@@ -11,6 +11,7 @@ use super::columns::{
     attempted, column, delivered_at, digests, event_ids, key_ids, planned, texts,
 };
 use super::conditions::write_conditions;
+use super::delivered;
 use super::due::NextDue;
 use super::due_changes::{delete_due, insert_due, update_due};
 use super::order::{Subject, release_subjects};
@@ -111,7 +112,10 @@ pub fn record(
     let of = |pick: fn(&Change) -> bool| -> Vec<&Change> {
         changes.iter().filter(|change| pick(change)).collect()
     };
-    insert_deliveries(&of(|change| change.due.is_none()));
+    delivered::insert(&of(delivered::is_plain));
+    insert_deliveries(&of(|change| {
+        change.due.is_none() && !delivered::is_plain(change)
+    }));
     update_deliveries(&of(|change| {
         change.due.is_some() && change.attempt.is_some()
     }));

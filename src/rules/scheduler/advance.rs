@@ -14,8 +14,8 @@ use crate::rules::ids::EndpointId;
 const SPARE: i64 = 10_000;
 /// Places given away in advance at most.
 const MOST_SPARE: usize = 256;
-/// What a line is taken to need after something it was given in advance did not begin, microseconds.
-const STALLED: i64 = 200_000;
+/// Requests that end before anything is given in advance again after something that was did not begin.
+const CALM: u32 = 32;
 
 impl<T> Scheduler<T> {
     /// Lets places be given away in advance. Only where what is handed over waits for a thread of its own accord.
@@ -25,7 +25,7 @@ impl<T> Scheduler<T> {
 
     /// Places beyond the cap of the database.
     pub(super) fn spare(&self) -> usize {
-        if !self.goes_ahead || self.pace == 0 {
+        if !self.goes_ahead || self.pace == 0 || self.calm > 0 {
             return 0;
         }
         finishes(self.caps.total, self.pace, SPARE).min(MOST_SPARE)
@@ -106,24 +106,17 @@ impl<T> Scheduler<T> {
     /// seen to be fast again.
     pub fn stalled(&mut self, endpoint: EndpointId) {
         if let Some(line) = self.lines.get_mut(&endpoint) {
-            line.pace = line.pace.max(STALLED);
+            line.calm = CALM;
         }
     }
 
     /// The same for places beyond the cap.
     pub fn crowd_stalled(&mut self) {
-        self.pace = self.pace.max(STALLED);
+        self.calm = CALM;
     }
 
     /// How much of a line was handed over beyond what may run.
     pub fn ahead_of(&self, endpoint: EndpointId) -> usize {
         self.lines.get(&endpoint).map_or(0, |line| line.ahead)
-    }
-
-    /// How many requests of an endpoint may run at once.
-    pub fn room_of(&self, endpoint: EndpointId, now: i64) -> usize {
-        self.lines
-            .get(&endpoint)
-            .map_or(1, |line| line.room(self.caps, now).max(1))
     }
 }

@@ -22,6 +22,10 @@ pub(super) struct Line<T> {
     pub(super) in_flight: usize,
     /// Handed over beyond that: each begins when one of its own has ended, in its place.
     pub(super) ahead: usize,
+    /// Requests that have still to end before anything more is handed over beyond.
+    pub(super) calm: u32,
+    /// The last answer said that it does well.
+    pub(super) well: bool,
     /// Stands among those that may have something handed over beyond.
     pub(super) may_go_ahead: bool,
     /// Of those in flight, those that outlasted the first pass.
@@ -63,6 +67,8 @@ impl<T> Line<T> {
             turns: Turns::default(),
             in_flight: 0,
             ahead: 0,
+            calm: 0,
+            well: false,
             may_go_ahead: false,
             overdue: 0,
             last_overdue: false,
@@ -118,6 +124,8 @@ impl<T> Line<T> {
     pub(super) fn depth(&self, caps: Caps, now: i64) -> usize {
         if self.in_flight == 0
             || self.pace == 0
+            || self.calm > 0
+            || !self.well
             || self.overdue > 0
             || self.bucket.is_some()
             || self.window.is_shut()

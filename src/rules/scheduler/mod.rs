@@ -105,6 +105,8 @@ pub struct Scheduler<T> {
     goes_ahead: bool,
     /// Smoothed time of a request, microseconds; 0 = none has ended.
     pace: i64,
+    /// Requests that have still to end before places are given away in advance again.
+    calm: u32,
     /// Lines that were looked at: what a take costs.
     #[cfg(test)]
     looks: usize,
@@ -128,6 +130,7 @@ impl<T> Scheduler<T> {
             ahead: VecDeque::new(),
             goes_ahead: false,
             pace: 0,
+            calm: 0,
             #[cfg(test)]
             looks: 0,
         }
@@ -207,6 +210,7 @@ impl<T> Scheduler<T> {
         let Some(line) = self.lines.get_mut(&endpoint) else {
             return false;
         };
+        line.well = push == Push::Up;
         let cap = line.cap(self.caps);
         let turned = line.window.moved(push, began, now, cap, retry_after, dice);
         self.list(endpoint);
@@ -289,8 +293,10 @@ impl<T> Scheduler<T> {
                 ended = 1;
             }
             line.pace = smoothed(line.pace, took);
+            line.calm = line.calm.saturating_sub(1);
         });
         self.pace = smoothed(self.pace, took);
+        self.calm = self.calm.saturating_sub(1);
         self.overdue -= ended;
     }
 

@@ -53,9 +53,9 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// How many pairs to claim for an endpoint now. What is fast is claimed by the many, a tenth of a second's worth,
-    /// and again when half of it is gone: claimed by the few, claims would cost more than requests.
-    pub fn room_to_claim(&self, endpoint: EndpointId, now: i64) -> usize {
+    /// How many pairs to claim for an endpoint now. Where `ahead`, what is fast is claimed by the many, a tenth of a
+    /// second's worth, and again when half of it is gone: claimed by the few, claims would cost more than requests.
+    pub fn room_to_claim(&self, endpoint: EndpointId, now: i64, ahead: bool) -> usize {
         let worth = self.room_for(endpoint, now);
         let Some(line) = self.lines.get(&endpoint) else {
             return worth;
@@ -63,7 +63,7 @@ impl<T> Scheduler<T> {
         let waiting = line.waiting();
         let worth = if worth > waiting { worth } else { 0 };
         let slow = line.pace == 0 || line.overdue > 0 || line.bucket.is_some();
-        if slow || line.window.is_shut() {
+        if !ahead || slow || line.window.is_shut() {
             return worth;
         }
         let room = line.room(self.caps, now);

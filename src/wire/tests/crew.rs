@@ -39,6 +39,7 @@ pub fn job(ticket: u64, target: Arc<Target>) -> Job {
         }]),
         fault: None,
         room: usize::MAX,
+        looked_through: 0,
     }
 }
 
@@ -54,7 +55,7 @@ fn crew_doing(
     threads: usize,
     work: impl Fn(&Client, &Job) -> Outcome + Send + Sync + 'static,
 ) -> Crew {
-    Crew::with_work(threads, arc(client()), Box::new(|| true), Box::new(work)).unwrap()
+    Crew::with_work(threads, arc(client()), Box::new(|_| true), Box::new(work)).unwrap()
 }
 
 /// Waits on the event, as the leader does, until so many are done.
@@ -223,7 +224,7 @@ fn replaced_client_serves_the_next_job_while_the_old_one_still_sends() {
         nothing()
     };
     let mut crew =
-        Crew::with_work(2, Arc::clone(&first), Box::new(|| true), Box::new(work)).unwrap();
+        Crew::with_work(2, Arc::clone(&first), Box::new(|_| true), Box::new(work)).unwrap();
     crew.submit([idle_job(0)]);
     let deadline = Instant::now() + PATIENCE;
     while seen.lock().unwrap().is_empty() {
@@ -262,7 +263,7 @@ fn dropped_crew_drops_what_is_queued() {
 #[test]
 fn crew_delivers() {
     let server = Server::answering(OK);
-    let mut crew = Crew::new(4, arc(client()), || true).unwrap();
+    let mut crew = Crew::new(4, arc(client()), |_| true).unwrap();
     for ticket in 0..200 {
         crew.submit([job(ticket, arc(http(server.address)))]);
     }

@@ -39,6 +39,7 @@ fn job(target: Target) -> Job {
         keys: Arc::new(vec![key(11, 1), key(12, 2)]),
         fault: None,
         room: 1,
+        looked_through: 0,
     }
 }
 

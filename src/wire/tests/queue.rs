@@ -40,13 +40,13 @@ fn an_endpoint_has_as_many_jobs_under_way_as_it_has_room() {
     put(&mut queue, 2, 10, 1);
     assert_eq!((queue.ready(), queue.len()), (3, 6));
     assert_eq!(tickets(&mut queue), [0, 1, 10]);
-    assert!(queue.ended(EndpointId(1), true).is_empty());
+    assert!(queue.ended(EndpointId(1), true, Instant::now()).is_empty());
     assert_eq!(tickets(&mut queue), [2]);
     // More room: what waits goes first.
     put(&mut queue, 1, 5, 4);
     assert_eq!(tickets(&mut queue), [3, 4]);
     for _ in 0..4 {
-        assert!(queue.ended(EndpointId(1), true).is_empty());
+        assert!(queue.ended(EndpointId(1), true, Instant::now()).is_empty());
     }
     assert_eq!(tickets(&mut queue), [5]);
     assert_eq!(queue.len(), 0);
@@ -60,9 +60,9 @@ fn what_waits_behind_a_failure_comes_back_and_that_of_others_does_not() {
         put(&mut queue, 2, 10 + ticket, 1);
     }
     assert_eq!(tickets(&mut queue), [0, 10]);
-    assert_eq!(queue.ended(EndpointId(1), false), [1, 2]);
+    assert_eq!(queue.ended(EndpointId(1), false, Instant::now()), [1, 2]);
     assert_eq!(queue.len(), 2);
-    queue.ended(EndpointId(2), true);
+    queue.ended(EndpointId(2), true, Instant::now());
     assert_eq!(tickets(&mut queue), [11]);
     put(&mut queue, 1, 3, 1);
     assert_eq!(tickets(&mut queue), [3], "its place is free again");
@@ -77,20 +77,48 @@ fn a_recall_gives_back_everything_that_has_not_begun() {
     assert_eq!(queue.pop().map(|task| task.ticket()), Some(0));
     let back = queue.recall();
     assert_eq!((back.ready, back.waiting), (vec![1], vec![2, 3, 4]));
-    assert!(queue.oldest().is_none());
+    assert_eq!(queue.len(), 0);
     // The one that has begun still counts.
     put(&mut queue, 1, 5, 2);
     put(&mut queue, 1, 6, 2);
     assert_eq!(tickets(&mut queue), [5]);
-    queue.ended(EndpointId(1), true);
+    queue.ended(EndpointId(1), true, Instant::now());
     assert_eq!(tickets(&mut queue), [6]);
+}
+
+#[test]
+fn only_what_has_waited_for_long_is_recalled_and_what_stands_behind_it() {
+    let (long, short) = (Instant::now(), Instant::now() + Duration::from_secs(10));
+    let between = long + Duration::from_secs(5);
+    let mut queue = Queue::default();
+    let push = |queue: &mut Queue, endpoint, ticket, at| {
+        queue.push(Task::Event(Box::new(of(endpoint, ticket, 1))), at);
+    };
+    push(&mut queue, 1, 0, long);
+    push(&mut queue, 2, 10, long);
+    assert_eq!(tickets(&mut queue), [0, 10], "both have begun");
+    push(&mut queue, 1, 1, long);
+    push(&mut queue, 1, 2, short);
+    push(&mut queue, 2, 11, short);
+    let back = queue.recall_older(between);
+    assert_eq!((back.ready, back.waiting), (vec![], vec![1, 2]));
+    assert_eq!(queue.len(), 1);
+    // No thread takes what is ready: all of that comes back, and what would wait for it in vain.
+    push(&mut queue, 3, 20, long);
+    push(&mut queue, 3, 21, short);
+    push(&mut queue, 4, 30, short);
+    let back = queue.recall_older(between);
+    assert_eq!((back.ready, back.waiting), (vec![20, 30, 21], vec![]));
+    assert_eq!(queue.len(), 1);
+    assert!(queue.ended(EndpointId(2), true, short).is_empty());
+    assert_eq!(tickets(&mut queue), [11]);
 }
 
 #[test]
 fn a_closed_gate_sends_jobs_back_and_an_open_one_lets_them_go() {
     let open = arc(AtomicBool::new(false));
     let asked = Arc::clone(&open);
-    let gate = move || asked.load(Ordering::SeqCst);
+    let gate = move |_: &Job| asked.load(Ordering::SeqCst);
     let nothing = |_: &Client, _: &Job| send::without_request(NOW, classify::internal("nothing"));
     let mut crew = Crew::with_work(2, arc(client()), Box::new(gate), Box::new(nothing)).unwrap();
     crew.submit((0..5).map(|ticket| of(1, ticket, 1)));
@@ -130,7 +158,7 @@ fn a_job_goes_on_where_one_ended_well_without_being_told() {
             ..send::without_request(NOW, classify::internal(""))
         }
     };
-    let mut crew = Crew::with_work(4, arc(client()), Box::new(|| true), Box::new(work)).unwrap();
+    let mut crew = Crew::with_work(4, arc(client()), Box::new(|_| true), Box::new(work)).unwrap();
     crew.submit((0..50).map(|ticket| of(1, ticket, 1)));
     let all = ended.0.lock().unwrap();
     let patience = Duration::from_secs(10);

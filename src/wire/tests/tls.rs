@@ -236,7 +236,7 @@ fn crew_delivers_over_tls_from_its_small_stacks() {
     let ca = Ca::new();
     let server = ca.server("hooks.example.com", OK);
     let target = arc(https("hooks.example.com", &server));
-    let mut crew = Crew::new(8, arc(trusting(&ca)), || true).unwrap();
+    let mut crew = Crew::new(8, arc(trusting(&ca)), |_| true).unwrap();
     for ticket in 0..40 {
         crew.submit([job(ticket, Arc::clone(&target))]);
     }

@@ -10,6 +10,7 @@ fn busy(caps: Caps) -> Scheduler<u32> {
     push(&mut scheduler, 1, 0, 0..1_000);
     take(&mut scheduler, 0).unwrap();
     scheduler.finished(id(1), 1_000, false);
+    scheduler.answered(id(1), Push::Up, 0, 1, NONE, 0.0);
     drain(&mut scheduler);
     scheduler
 }
@@ -39,6 +40,7 @@ fn nothing_is_given_in_advance_unless_somebody_said_so() {
     push(&mut scheduler, 1, 0, 0..100);
     take(&mut scheduler, 0).unwrap();
     scheduler.finished(id(1), 1, false);
+    scheduler.answered(id(1), Push::Up, 0, 1, NONE, 0.0);
     drain(&mut scheduler);
     assert_eq!(scheduler.in_flight(), 3);
     assert!(scheduler.take_ahead(0).is_none());
@@ -60,6 +62,10 @@ fn what_is_slow_shut_rated_or_not_at_its_limit_is_given_nothing_in_advance() {
     let mut overdue = busy(CAPS);
     overdue.outlasted(id(1));
     assert_eq!(ahead(&mut overdue), [0; 0]);
+
+    let mut failing = busy(CAPS);
+    failing.answered(id(1), Push::Neutral, 0, 1, NONE, 0.0);
+    assert_eq!(ahead(&mut failing), [0; 0]);
 
     let mut with_rate = busy(CAPS);
     with_rate.set_endpoint(id(1), "a", rated(1_000.0, 1_000.0));
