@@ -64,7 +64,7 @@ fn every_older_version_becomes_the_present_one_and_goes_on() {
             "create role reader; create role agent;
              select webhook.grant_access('reader', 'read');
              grant select on webhook.events to agent;
-             revoke select on webhook.stat_queue from pg_monitor",
+             revoke select on webhook.stat_worker from pg_monitor",
         );
         shop.wait_for_worker("idle: other version");
         let rows = rows(&mut shop);
@@ -87,7 +87,7 @@ fn every_older_version_becomes_the_present_one_and_goes_on() {
                from webhook.access_rights where valid_until is null or valid_until > now()",
         );
         assert!(shop.is("has_table_privilege('agent', 'webhook.events', 'select')"));
-        assert!(shop.is("not has_table_privilege('pg_monitor', 'webhook.stat_queue', 'select')"));
+        assert!(shop.is("not has_table_privilege('pg_monitor', 'webhook.stat_worker', 'select')"));
         shop.run("set search_path = pg_catalog, webhook");
         let missing = shop.column(
             "select p from webhook._access_privileges('{read}') p
@@ -100,7 +100,7 @@ fn every_older_version_becomes_the_present_one_and_goes_on() {
             "reset search_path;
              select webhook.revoke_access('reader', 'read');
              drop owned by agent;
-             grant select on webhook.stat_queue to pg_monitor",
+             grant select on webhook.stat_worker to pg_monitor",
         );
         let found = catalogue(&mut shop);
         let mut differences = Vec::new();
