@@ -103,7 +103,7 @@ as $$
            case when q.dead > 0 then 'See webhook.dead_letters; mend the cause, then webhook.retry, webhook.skip or webhook.close.' end
       from queue q
      union all
-    select 9, 'queue', 'inbox', case when b.dead > 0 then 'warning' else 'ok' end,
+    select 9, 'queue', 'inbox backlog', case when b.dead > 0 then 'warning' else 'ok' end,
            format('%s received events wait for handlers, %s were given up.', b.pending, b.dead),
            case when b.dead > 0 then 'See webhook.inbox; mend the handler, then webhook.retry_inbox or webhook.close_inbox.' end
       from webhook._inbox_backlog() as b
