@@ -23,7 +23,7 @@ const CATALOGUE: &str = r#"
     select webhook.add_schema('order.paid', '1', '{"type": "object", "required": ["order"], "properties": {"order": {"description": "which"}}}', '{"order": "o-1"}');
     select webhook.add_schema('order.paid', '2', '{"type": "object", "required": ["id"], "properties": {"id": {"description": "which"}}}', '{"id": "o-1"}', current => true);
     select webhook.add_schema('order.paid', '3', '{"type": "object", "required": ["ids"], "properties": {"ids": {"description": "which"}}}', '{"ids": ["o-1"]}');
-    do $$ begin create role converter; exception when duplicate_object then null; end $$;
+    do $$ begin create role converter; exception when duplicate_object or unique_violation then null; end $$;
     create schema conversions authorization converter;
     set role converter;
     create function conversions.down(jsonb) returns jsonb language sql immutable as $$select ($1 - 'id') || jsonb_build_object('order', $1 -> 'id')$$;
