@@ -44,6 +44,14 @@ fn hold(cluster: &Cluster, database: &str, table: &str) -> Client {
     holder
 }
 
+/// What was answered since the table is held, and what is on the wire, is in doubt after a crash:
+/// how much that is, is the pace of the machine, and no test's business.
+fn wait_until_in_doubt(shop: &mut Outbox<'_>) {
+    shop.wait_until(
+        "(exists (select from pg_locks where relation = 'webhook._delivery'::regclass and not granted))",
+    );
+}
+
 fn lost(shop: &mut Outbox<'_>, event: &str, endpoint: &Endpoint) -> usize {
     let attempts = shop.attempts(event, endpoint);
     let lost = |category: &Option<String>| category.as_deref() == Some("lost");
@@ -176,11 +184,8 @@ fn a_stream_apart_sends_its_events_again_in_the_shape_that_they_were_sent_in() {
         wait_for("much of the flood arrives", PATIENCE * 2, || {
             receiver.count() > 11_000
         });
-        let sent = receiver.count();
         let holder = hold(&cluster, "shop", "_delivery");
-        wait_for("more of the flood arrives", PATIENCE, || {
-            receiver.count() > sent + 200
-        });
+        wait_until_in_doubt(&mut shop);
         assert!(
             shop.is("not exists (select from webhook._ledger where kind = 'joined')"),
             "the flood was over too early"
@@ -194,7 +199,7 @@ fn a_stream_apart_sends_its_events_again_in_the_shape_that_they_were_sent_in() {
     wait_for("all of it arrives", PATIENCE * 4, || {
         shop.is("(select count(*) = 24000 from webhook.deliveries where partner_id = 'big' and state = 'delivered')")
     });
-    assert_same_bytes(&receiver, "/big", 100);
+    assert_same_bytes(&receiver, "/big", 4);
 }
 
 #[test]
@@ -281,8 +286,7 @@ fn what_a_second_life_reads_of_a_window_has_the_shape_of_the_window_in_the_third
             last(&receiver) > 0
         });
         let holder = hold(&cluster, "shop", "_delivery");
-        let sent = receiver.count();
-        wait_for("more arrives", PATIENCE, || receiver.count() > sent + 5);
+        wait_until_in_doubt(&mut shop);
         holder
     };
     cluster.crash();
@@ -292,7 +296,7 @@ fn what_a_second_life_reads_of_a_window_has_the_shape_of_the_window_in_the_third
     wait_for("all of it arrives", PATIENCE * 4, || {
         shop.is("(select count(*) = 16000 from webhook.deliveries where state = 'delivered')")
     });
-    assert_same_bytes(&receiver, "/in", 10);
+    assert_same_bytes(&receiver, "/in", 4);
 }
 
 #[test]
