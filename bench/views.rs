@@ -64,7 +64,7 @@ pub fn report(report: &mut Report, deliveries: usize) {
         ),
         (
             "events of a partner, newest first",
-            "select * from webhook.list_events(partner_id => 'p7', max_events => 50)".to_owned(),
+            "select * from webhook.list_events('p7', max_rows => 50)".to_owned(),
         ),
         (
             "events of a subject",
@@ -82,7 +82,7 @@ pub fn report(report: &mut Report, deliveries: usize) {
         (
             "deliveries of an endpoint, newest first",
             format!(
-                "select * from webhook.list_deliveries(endpoint_id => {endpoint}, max_deliveries => 50)"
+                "select * from webhook.list_deliveries(endpoint_id => {endpoint}, max_rows => 50)"
             ),
         ),
         (
