@@ -267,8 +267,9 @@ fn describe(
         );
     }
     match slot.map(wake::Slot::activity) {
-        Some(Activity::Running) if settings::enabled() => ("running", None, None),
-        Some(Activity::Running | Activity::Off) => (
+        // What the leader goes by, not what this session has read: a leader in the middle of a round still sends.
+        Some(Activity::Running) => ("running", None, None),
+        Some(Activity::Off) => (
             "off",
             Some("The setting webhook.enabled is off: nothing is sent."),
             Some("Set webhook.enabled to on and reload the configuration."),

@@ -314,11 +314,6 @@ pub fn redact_keys() -> Vec<String> {
     parse_names(&text(&REDACT_KEYS)).unwrap_or_default()
 }
 
-/// Whether this server sends at all.
-pub fn enabled() -> bool {
-    ENABLED.get()
-}
-
 /// Name of this node, folded into the origin.
 pub fn node_name() -> String {
     text(&NODE_NAME)
