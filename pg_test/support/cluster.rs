@@ -20,7 +20,7 @@ pub use crate::cluster::plan::{Plan, SMALL_DISK};
 use crate::{
     cluster::{
         plan::replace,
-        processes::{descendants, pid_of, runs, watchdog},
+        processes::{descendants, pid_of, runs, stands_still, watchdog},
     },
     dns, place,
     wait::{wait_for, wait_until},
@@ -83,7 +83,7 @@ impl Cluster {
             .port(5432)
             .user("postgres")
             .dbname(database);
-        config.connect_timeout(Duration::from_secs(10));
+        config.connect_timeout(Duration::from_secs(30));
         config
     }
 
@@ -114,7 +114,7 @@ impl Cluster {
             .expect("pg_reload_conf");
         wait_for(
             "the settings are loaded again",
-            Duration::from_secs(10),
+            Duration::from_secs(60),
             || loaded_at(&mut self.connect("postgres")) != before,
         );
     }
@@ -154,7 +154,7 @@ impl Cluster {
         );
         wait_until(
             "the server accepts connections",
-            Duration::from_secs(60),
+            Duration::from_secs(120),
             || {
                 if let Some(status) = self
                     .server
@@ -184,7 +184,7 @@ impl Cluster {
         };
         // An error means that it has ended by itself.
         let _ = kill(pid_of(&server), signal);
-        wait_for("the server ends", Duration::from_secs(60), || {
+        wait_for("the server ends", Duration::from_secs(120), || {
             !matches!(server.try_wait(), Ok(None))
         });
         start.elapsed()
@@ -204,6 +204,12 @@ impl Cluster {
         let postmaster = pid_of(&server);
         // Stopped, so that it starts no more children while they are being listed.
         let _ = kill(postmaster, Signal::SIGSTOP);
+        // A signal takes its time when the process runs just then.
+        wait_for(
+            "the postmaster stands still",
+            Duration::from_secs(30),
+            || stands_still(postmaster.as_raw()),
+        );
         let family = descendants(postmaster.as_raw());
         let _ = kill(postmaster, Signal::SIGKILL);
         for pid in &family {
@@ -212,7 +218,7 @@ impl Cluster {
         let _ = server.wait();
         wait_for(
             "all processes of the server are gone",
-            Duration::from_secs(30),
+            Duration::from_secs(60),
             || !family.iter().any(|pid| runs(*pid)),
         );
     }

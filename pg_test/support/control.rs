@@ -162,6 +162,18 @@ impl Outbox<'_> {
         .collect()
     }
 
+    /// Waits until the loop of the leader has come round twice: it has looked at whatever was committed, and read
+    /// whatever settings were loaded, before this was called.
+    #[track_caller]
+    pub fn wait_for_a_round(&mut self) {
+        for _ in 0..2 {
+            let before = self.text("select last_loop_at from webhook.stat_worker");
+            self.wait_until(&format!(
+                "(select last_loop_at > '{before}' from webhook.stat_worker)"
+            ));
+        }
+    }
+
     /// Ends the leader in order (SIGTERM) and waits for its next life.
     #[track_caller]
     pub fn restart_leader(&mut self) {

@@ -158,7 +158,8 @@ pub fn in_namespace(folder: &Path, name_server: Ipv4Addr, program: impl AsRef<Os
         exec setpriv --reuid="$user" --regid="$group" --clear-groups -- "$@"
     "#;
     let (user, group) = place::server_user().expect("a mount namespace needs root");
-    let resolv = format!("nameserver {name_server}\noptions timeout:1 attempts:1\n");
+    // One question each, which may wait for the name server's thread: what is silent on purpose costs this once a look-up.
+    let resolv = format!("nameserver {name_server}\noptions timeout:5 attempts:1\n");
     fs::write(folder.join("resolv.conf"), resolv).expect("resolv.conf");
     fs::write(
         folder.join("nsswitch.conf"),

@@ -13,7 +13,7 @@ use crate::{kills::Kill, witness::Arrival};
 /// (0.2 s each), beside the results that the leader had not written yet.
 const UNFLUSHED: Duration = Duration::from_millis(600);
 /// What a busy machine may add between a signal and its effect, or between an arrival and its recording.
-const SLACK: Duration = Duration::from_millis(300);
+const SLACK: Duration = Duration::from_secs(1);
 
 /// What the kills of a run explain.
 pub struct Explanation<'a> {

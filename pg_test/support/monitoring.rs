@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::{place, wait::wait_for};
 
 /// How long one of them may take to answer for the first time.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(90);
 
 /// A program that was started, with what it says in a file.
 pub struct Watcher {

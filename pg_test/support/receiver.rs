@@ -16,13 +16,17 @@ use std::{
 
 use rustls::ServerConfig;
 
-pub use crate::receiver::answer::{Answer, What};
 use crate::receiver::{
     answer::Body,
     line::{Line, read_request, read_some},
 };
+pub use crate::receiver::{
+    answer::{Answer, Gate, What},
+    closed::ClosedPort,
+};
 
 mod answer;
+mod closed;
 mod line;
 
 /// How long a thread may be blind to the end of the receiver.
@@ -279,8 +283,7 @@ fn serve(stream: TcpStream, number: u64, shared: &Shared) -> io::Result<()> {
     let mut line = Line::new(stream, shared)?;
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut line, &mut buffer, number, shared)? {
-        let busy = shared.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
-        shared.peak.fetch_max(busy, Ordering::SeqCst);
+        let under_way = UnderWay::begin(shared);
         let behaviour = {
             let path = request.target.split('?').next().unwrap_or_default();
             lock(&shared.behaviours).get(path).cloned()
@@ -293,18 +296,43 @@ fn serve(stream: TcpStream, number: u64, shared: &Shared) -> io::Result<()> {
             |behaviour| lock(&behaviour)(&request),
         );
         shared.arrival.notify_all();
-        let goes_on = give(&mut line, answer, shared);
-        shared.in_flight.fetch_sub(1, Ordering::SeqCst);
-        if !goes_on? {
+        if !give(&mut line, answer, under_way, shared)? {
             return Ok(());
         }
     }
     Ok(())
 }
 
+/// A request that is being answered, until it is dropped.
+struct UnderWay<'a>(&'a Shared);
+
+impl UnderWay<'_> {
+    fn begin(shared: &Shared) -> UnderWay<'_> {
+        let busy = shared.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        shared.peak.fetch_max(busy, Ordering::SeqCst);
+        UnderWay(shared)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Gives the answer; true when another request may follow.
-fn give(line: &mut Line, answer: Answer, shared: &Shared) -> io::Result<bool> {
+fn give(
+    line: &mut Line,
+    answer: Answer,
+    under_way: UnderWay<'_>,
+    shared: &Shared,
+) -> io::Result<bool> {
     pause(answer.before, shared);
+    while answer.gate.as_ref().is_some_and(|gate| !gate.is_open())
+        && !shared.stopping.load(Ordering::SeqCst)
+    {
+        thread::sleep(Duration::from_millis(2));
+    }
     match answer.what {
         What::Hang => {
             let mut ignored = [0; 1024];
@@ -344,7 +372,7 @@ fn give(line: &mut Line, answer: Answer, shared: &Shared) -> io::Result<bool> {
             headers,
             body,
         } => {
-            respond(line, status, headers, body, shared)?;
+            respond(line, status, headers, body, under_way, shared)?;
             Ok(!answer.close)
         }
     }
@@ -361,6 +389,7 @@ fn respond(
     status: u16,
     headers: Vec<(String, String)>,
     body: Body,
+    under_way: UnderWay<'_>,
     shared: &Shared,
 ) -> io::Result<()> {
     let mut head = format!("HTTP/1.1 {status} {}\r\n", answer::reason(status));
@@ -370,6 +399,8 @@ fn respond(
     match body {
         Body::Whole(bytes) => {
             head.push_str(&format!("content-length: {}\r\n\r\n", bytes.len()));
+            // Whoever has the answer may send the next request before this thread gets to say that this one is over.
+            drop(under_way);
             line.write_all(&[head.as_bytes(), &bytes].concat())?;
             line.flush()
         }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// For catching up, on a busy machine.
-pub const CATCH_UP: Duration = Duration::from_secs(90);
+pub const CATCH_UP: Duration = Duration::from_secs(240);
 
 /// An endpoint of the scene.
 #[derive(Clone, Copy, Debug)]

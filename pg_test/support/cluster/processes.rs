@@ -66,6 +66,11 @@ pub(super) fn runs(pid: i32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z' || threads(pid) > 1)
 }
 
+/// Whether a process was stopped by a signal, or runs no more.
+pub(super) fn stands_still(pid: i32) -> bool {
+    stat(pid).is_none_or(|(state, _)| matches!(state, 'T' | 't' | 'Z' | 'X'))
+}
+
 fn threads(pid: i32) -> usize {
     fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }

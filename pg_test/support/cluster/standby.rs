@@ -42,7 +42,7 @@ impl Cluster {
         self.connect("postgres")
             .batch_execute("select pg_promote()")
             .expect("pg_promote");
-        wait_for("the standby is a primary", Duration::from_secs(30), || {
+        wait_for("the standby is a primary", Duration::from_secs(120), || {
             !self.in_recovery()
         });
     }

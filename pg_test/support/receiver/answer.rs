@@ -1,12 +1,41 @@
 //! The words in which a test orders how a receiver answers. Data only: the receiver carries it out.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// What answers wait behind until a test lets them out, so that a request is on the wire for as long as the test has
+/// something to do meanwhile, whatever the pace of the machine.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<AtomicBool>);
+
+impl Gate {
+    /// One that is shut.
+    pub fn shut() -> Gate {
+        Gate::default()
+    }
+
+    /// Opens it for good.
+    pub fn open(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
 
 /// One answer to one request.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The wait before anything is sent.
     pub before: Duration,
+    /// What has to be open before anything is sent.
+    pub gate: Option<Gate>,
     /// What is sent.
     pub what: What,
     /// Whether the connection is closed after it.
@@ -176,6 +205,13 @@ impl Answer {
         self
     }
 
+    /// Waits until the gate is open, or the receiver ends.
+    #[must_use]
+    pub fn held(mut self, gate: &Gate) -> Answer {
+        self.gate = Some(gate.clone());
+        self
+    }
+
     /// Closes the connection after the response, and says so.
     #[must_use]
     pub fn and_close(mut self) -> Answer {
@@ -186,6 +222,7 @@ impl Answer {
     fn new(what: What) -> Answer {
         Answer {
             before: Duration::ZERO,
+            gate: None,
             what,
             close: false,
         }
