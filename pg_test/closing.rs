@@ -6,13 +6,15 @@ use std::{sync::LazyLock, time::Duration};
 use webhook_outbox_test::{
     cluster::Cluster,
     outbox::{Outbox, PATIENCE},
-    receiver::{Answer, Receiver},
+    receiver::{Answer, Gate, Receiver},
     wait::wait_for,
 };
 
 static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
     let cluster = Cluster::plan()
         .setting("webhook.retry_schedule", "1h,1h")
+        // Requests are held for as long as a test has something to do meanwhile.
+        .setting("webhook.request_timeout", "5min")
         .start();
     Outbox::create(&cluster, "shop");
     cluster
@@ -60,7 +62,8 @@ fn events_of_an_endpoint_that_opens_again_wait_for_its_old_queue_to_be_cancelled
 fn a_request_on_the_wire_is_not_tried_again_when_its_endpoint_closed_and_opened_meanwhile() {
     let mut shop = Outbox::join(&CLUSTER, "shop");
     let receiver = Receiver::http();
-    let late = Answer::status(503).after(Duration::from_secs(4));
+    let gate = Gate::shut();
+    let late = Answer::status(503).held(&gate);
     receiver.script("/hook", vec![late, Answer::status(204)]);
     let endpoint = shop.endpoint("on-wire", &receiver.url("/hook"));
     let event = shop.emit("e.late", "on-wire", "{}");
@@ -75,6 +78,7 @@ fn a_request_on_the_wire_is_not_tried_again_when_its_endpoint_closed_and_opened_
     ));
     shop.wait_for_state(&event, &endpoint, "cancelled");
     shop.run(&format!("select webhook.enable_endpoint({})", endpoint.id));
+    gate.open();
     let delivery = shop.wait_for_attempts(&event, &endpoint, 1);
     assert_eq!(
         (delivery.state.as_str(), delivery.next_attempt_at),
@@ -101,13 +105,17 @@ fn many_gone_answers_at_once_disable_one_endpoint_and_disturb_nobody() {
     shop.wait_until(
         "(select count(*) = 40 from webhook.deliveries where partner_id = 'many-gone' and state = 'delivered')",
     );
-    receiver.behave("/gone", |_| {
-        Answer::status(410).after(Duration::from_millis(300))
-    });
+    let gate = Gate::shut();
+    let goes = Answer::status(410).held(&gate);
+    receiver.behave("/gone", move |_| goes.clone());
     let lost =
         shop.column("select webhook.emit('e.gone', 'many-gone', '{}') from generate_series(1, 8)");
     let kept = shop
         .column("select webhook.emit('e.kept', 'beside-gone', '{}') from generate_series(1, 8)");
+    wait_for("all eight are on the wire", PATIENCE, || {
+        receiver.requests_for("/gone").len() == 48
+    });
+    gate.open();
     for event in &lost {
         shop.wait_for_state(event, &gone, "dead");
     }

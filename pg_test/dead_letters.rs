@@ -1,19 +1,21 @@
 //! What failed for good, the evidence of it, and what can be done about it: retry, skip, correct, close. Each asks for
 //! a reason, is carried out by the leader, and is refused where it makes no sense.
 
-use std::{net::TcpListener, sync::LazyLock, thread::sleep, time::Duration};
+use std::{sync::LazyLock, thread::sleep, time::Duration};
 
 use webhook_outbox_test::{
     arrivals::json,
     cluster::Cluster,
     outbox::{Delivery, Endpoint, Outbox, PATIENCE},
-    receiver::{Answer, Receiver},
+    receiver::{Answer, ClosedPort, Gate, Receiver},
     wait::wait_for,
 };
 
 static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
     let cluster = Cluster::plan()
         .setting("webhook.retry_schedule", "1h")
+        // Requests are held for as long as a test has something to do meanwhile.
+        .setting("webhook.request_timeout", "5min")
         .start();
     Outbox::create(&cluster, "shop");
     cluster
@@ -24,13 +26,10 @@ fn a_dead_letter_keeps_the_evidence_and_leaves_the_list_when_it_is_dealt_with() 
     let mut shop = Outbox::join(&CLUSTER, "shop");
     let receiver = Receiver::http();
     receiver.script("/hook", vec![Answer::status(404), Answer::status(200)]);
-    let closed = TcpListener::bind("127.0.0.1:0")
-        .expect("a port")
-        .local_addr()
-        .expect("its address");
+    let closed = ClosedPort::take();
     shop.run("select webhook.create_policy('once', retry_schedule => '')");
     let refused = shop.endpoint("letters", &receiver.url("/hook"));
-    let away = format!("http://{closed}/");
+    let away = format!("http://{}/", closed.address());
     let unreached = shop.endpoint_with("letters", &away, ", policy => 'once'");
     let event = shop.emit_with(
         "order.paid",
@@ -77,8 +76,8 @@ fn a_retry_sends_the_same_event_again_and_starts_the_schedule_anew() {
     let dead = shop.wait_for_state(&event, &endpoint, "dead");
     let reply = shop.have_done(&format!("retry('{}', 'they say it is mended')", dead.id));
     assert_eq!(reply.deliveries, 1);
-    let waiting = shop.wait_for_state(&event, &endpoint, "retrying");
-    assert_eq!((waiting.attempts, waiting.reason), (2, None));
+    let waiting = shop.wait_for_attempts(&event, &endpoint, 2);
+    assert_eq!((waiting.state.as_str(), waiting.reason), ("retrying", None));
     assert!(shop.is(&format!(
         "verb = 'retry' and reason = 'they say it is mended' from webhook.requests where request_id = {}",
         reply.id
@@ -319,7 +318,8 @@ fn a_delivery_that_is_skipped_on_the_wire_is_skipped_unless_it_is_accepted() {
     let mut shop = Outbox::join(&CLUSTER, "shop");
     for (status, state) in [(500, "skipped"), (200, "delivered")] {
         let receiver = Receiver::http();
-        let late = Answer::status(status).after(Duration::from_secs(2));
+        let gate = Gate::shut();
+        let late = Answer::status(status).held(&gate);
         receiver.script("/hook", vec![Answer::status(500), late]);
         let endpoint = shop.endpoint("wire", &receiver.url("/hook"));
         let event = shop.emit("order.paid", "wire", "{}");
@@ -328,7 +328,14 @@ fn a_delivery_that_is_skipped_on_the_wire_is_skipped_unless_it_is_accepted() {
         wait_for("the second attempt is on the wire", PATIENCE, || {
             receiver.count() == 2 && receiver.in_flight() == 1
         });
-        shop.have_done(&format!("skip('{}', 'not any more')", waiting.id));
+        // The leader answers when it knows what became of the request.
+        let skip = shop.number(&format!(
+            "select webhook.skip('{}', 'not any more')",
+            waiting.id
+        ));
+        shop.wait_for_a_round();
+        gate.open();
+        assert_eq!(shop.reply(skip).state, "done");
         let settled = settled(&mut shop, &event, &endpoint);
         assert_eq!(settled.state, state, "{settled:?}");
         let reason = (state == "skipped").then_some("not any more");
@@ -353,7 +360,8 @@ fn settled(shop: &mut Outbox, event: &str, endpoint: &Endpoint) -> Delivery {
 
 #[test]
 fn a_skip_of_a_request_on_the_wire_survives_the_end_of_the_leader() {
-    let mut shop = Outbox::join(&CLUSTER, "shop");
+    // A leader of its own: what others have on the wire is not to end with it.
+    let mut shop = Outbox::create(&CLUSTER, "hung");
     let receiver = Receiver::http();
     receiver.behave("/hook", |_| Answer::hang());
     let endpoint = shop.endpoint("hung", &receiver.url("/hook"));

@@ -28,11 +28,7 @@ fn an_endpoint_expires_in_time_its_owner_is_warned_and_a_renewal_brings_it_back(
         &receiver.url("/witness"),
         ", event_types => '{webhook.*}'",
     );
-    let endpoint = shop.endpoint_with(
-        "lease",
-        &receiver.url("/in"),
-        ", expires_at => clock_timestamp() + interval '4 s'",
-    );
+    let endpoint = expiring(&mut shop, "lease", &receiver.url("/in"));
     let waiting = shop.emit("order.paid", "lease", "{}");
     shop.wait_for_state(&waiting, &endpoint, "retrying");
     shop.wait_for_alert(&endpoint, "endpoint.expiring");
@@ -95,17 +91,20 @@ fn an_endpoint_expires_in_time_its_owner_is_warned_and_a_renewal_brings_it_back(
 fn a_renewal_in_time_keeps_the_endpoint_in_service() {
     let mut shop = Outbox::join(&CLUSTER, "shop");
     let receiver = Receiver::http();
-    let endpoint = shop.endpoint_with(
-        "renewer",
-        &receiver.url("/in"),
-        ", expires_at => clock_timestamp() + interval '2 s'",
-    );
+    let endpoint = expiring(&mut shop, "renewer", &receiver.url("/in"));
+    let end = shop.text(&format!(
+        "select expires_at from webhook.endpoints where endpoint_id = {}",
+        endpoint.id
+    ));
     shop.wait_for_alert(&endpoint, "endpoint.expiring");
     shop.run(&format!(
         "select webhook.renew_endpoint({}, 'infinity')",
         endpoint.id
     ));
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    shop.wait_until(&format!(
+        "clock_timestamp() > '{end}'::timestamptz + interval '1 s'"
+    ));
+    shop.wait_for_a_round();
     let event = shop.emit("order.paid", "renewer", "{}");
     shop.wait_for_state(&event, &endpoint, "delivered");
     assert!(shop.is(&format!(
@@ -117,7 +116,8 @@ fn a_renewal_in_time_keeps_the_endpoint_in_service() {
 
 #[test]
 fn an_owner_is_warned_once_whatever_becomes_of_the_leader() {
-    let mut shop = Outbox::join(&CLUSTER, "shop");
+    // A leader of its own: what others have on the wire is not to end with it.
+    let mut shop = Outbox::create(&CLUSTER, "warned");
     let receiver = Receiver::http();
     // A day of a year is left: it is time to warn.
     let endpoint = shop.endpoint_with(
@@ -136,7 +136,7 @@ fn an_owner_is_warned_once_whatever_becomes_of_the_leader() {
 
 #[test]
 fn an_endpoint_that_expired_while_no_leader_ran_is_closed_by_the_next_one() {
-    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let mut shop = Outbox::create(&CLUSTER, "overdue");
     let receiver = Receiver::http();
     let endpoint = shop.endpoint_with(
         "overdue",
@@ -151,7 +151,7 @@ fn an_endpoint_that_expired_while_no_leader_ran_is_closed_by_the_next_one() {
 
 #[test]
 fn a_disabled_endpoint_does_not_expire_and_cannot_be_enabled_after_its_term() {
-    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let mut shop = Outbox::create(&CLUSTER, "off");
     let receiver = Receiver::http();
     let endpoint = shop.endpoint_with(
         "off",
@@ -179,6 +179,23 @@ fn a_disabled_endpoint_does_not_expire_and_cannot_be_enabled_after_its_term() {
         shop.alerts(&endpoint),
         ["endpoint.disabled", "endpoint.missed"]
     );
+}
+
+/// An endpoint whose term ends in ten seconds, the last of a hundred minutes: its owner is warned at once, and there is
+/// time to see that before the end.
+fn expiring(shop: &mut Outbox<'_>, partner: &str, url: &str) -> Endpoint {
+    shop.run("begin");
+    let endpoint = shop.endpoint_with(
+        partner,
+        url,
+        ", expires_at => clock_timestamp() + interval '10 s'",
+    );
+    shop.run(&format!(
+        "update webhook._endpoint set renewed_at = renewed_at - interval '100 minutes' where endpoint_id = {};
+         commit",
+        endpoint.id
+    ));
+    endpoint
 }
 
 /// Makes an endpoint older than it is: nobody waits for days.

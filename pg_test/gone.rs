@@ -6,7 +6,7 @@ use std::{sync::LazyLock, time::Duration};
 use webhook_outbox_test::{
     cluster::Cluster,
     outbox::{Outbox, PATIENCE},
-    receiver::{Answer, Receiver},
+    receiver::{Answer, Gate, Receiver},
     wait::wait_for,
 };
 
@@ -72,7 +72,8 @@ fn gone_disables_the_endpoint_and_cancels_what_waits_until_it_is_enabled_again()
 fn a_late_gone_does_not_undo_a_new_enable() {
     let mut shop = Outbox::join(&CLUSTER, "shop");
     let receiver = Receiver::http();
-    let late = Answer::status(410).after(Duration::from_secs(2));
+    let gate = Gate::shut();
+    let late = Answer::status(410).held(&gate);
     receiver.script("/hook", vec![late, Answer::status(200)]);
     let endpoint = shop.endpoint("late-gone", &receiver.url("/hook"));
     let event = shop.emit("order.paid", "late-gone", "{}");
@@ -80,6 +81,7 @@ fn a_late_gone_does_not_undo_a_new_enable() {
         receiver.in_flight() == 1
     });
     shop.run(&format!("select webhook.enable_endpoint({})", endpoint.id));
+    gate.open();
     shop.wait_for_state(&event, &endpoint, "dead");
     assert!(shop.is(&format!(
         "state = 'active' from webhook.endpoints where endpoint_id = {}",

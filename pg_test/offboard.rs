@@ -6,13 +6,14 @@ use std::{sync::LazyLock, thread::sleep, time::Duration};
 use webhook_outbox_test::{
     cluster::Cluster,
     outbox::{Endpoint, Outbox, PATIENCE},
-    receiver::{Answer, Receiver},
+    receiver::{Answer, Gate, Receiver},
     wait::wait_for,
 };
 
 static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
     let cluster = Cluster::plan()
         .setting("webhook.retry_schedule", "1h")
+        .setting("webhook.request_timeout", "5min")
         .start();
     Outbox::create(&cluster, "shop");
     cluster
@@ -96,7 +97,8 @@ fn a_request_on_the_wire_is_recorded_and_not_repeated() {
     let mut shop = Outbox::join(&CLUSTER, "shop");
     let receiver = Receiver::http();
     shop.run("select webhook.create_policy('soon', retry_schedule => '100ms,100ms')");
-    let late = Answer::status(500).after(Duration::from_secs(3));
+    let gate = Gate::shut();
+    let late = Answer::status(500).held(&gate);
     receiver.script("/hook", vec![late, Answer::status(200)]);
     let endpoint = shop.endpoint_with("wire", &receiver.url("/hook"), ", policy => 'soon'");
     let event = shop.emit("order.paid", "wire", "{}");
@@ -104,6 +106,7 @@ fn a_request_on_the_wire_is_recorded_and_not_repeated() {
         receiver.in_flight() == 1
     });
     shop.run("select webhook.offboard('wire', 'they left')");
+    gate.open();
     shop.wait_for_attempts(&event, &endpoint, 1);
     let cancelled = shop.wait_for_state(&event, &endpoint, "cancelled");
     assert_eq!(cancelled.attempts, 1);

@@ -14,7 +14,7 @@ use serde_json::Value;
 use webhook_outbox_test::{
     cluster::Cluster,
     outbox::{Endpoint, Outbox, PATIENCE},
-    receiver::{Answer, Receiver, Request},
+    receiver::{Answer, Gate, Receiver, Request},
     verifier::{by_rust, objections},
     wait::wait_for,
 };
@@ -66,7 +66,8 @@ fn nothing_but_challenges_is_sent_until_one_is_echoed_then_the_queue_drains() {
     // A challenge is no event, in any way: by its type, its id, its headers, its rows.
     let (challenges, sent): (Vec<Request>, Vec<Request>) =
         receiver.requests().into_iter().partition(is_challenge);
-    assert_eq!(challenges.len(), 2);
+    // One that failed is followed by another after five seconds, whoever asks for more.
+    assert!(challenges.len() >= 2);
     for challenge in &challenges {
         let id = challenge.header("webhook-id").expect("an id");
         assert!(id.starts_with("chl_"), "{id}");
@@ -295,7 +296,9 @@ fn a_leader_that_dies_between_challenge_and_record_asks_again() {
     let cluster = Cluster::start_usual();
     let mut shop = Outbox::create(&cluster, "shop");
     let receiver = Receiver::http();
-    receiver.behave("/in", |request| echo(request).after(Duration::from_secs(1)));
+    let gate = Gate::shut();
+    let of_receiver = gate.clone();
+    receiver.behave("/in", move |request| echo(request).held(&of_receiver));
     let endpoint = shop.endpoint_with("acme", &receiver.url("/in"), ", verify => 'challenge'");
     let event = shop.emit("order.paid", "acme", "{}");
     receiver.wait_for(1, PATIENCE);
@@ -305,6 +308,7 @@ fn a_leader_that_dies_between_challenge_and_record_asks_again() {
     wait_for("the server ends its sessions", PATIENCE, || {
         shop.sql.simple_query("select 1").is_err()
     });
+    gate.open();
     wait_for("the server recovers", PATIENCE, || {
         cluster.try_connect("shop").is_ok()
     });

@@ -17,7 +17,7 @@ use webhook_outbox_test::{
     wait::wait_for,
 };
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 #[test]
 fn cluster_starts_stops_recovers_from_a_crash_and_leaves_nothing() {
