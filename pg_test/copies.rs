@@ -83,7 +83,7 @@ impl World {
 
 fn cluster() -> Cluster {
     Cluster::plan()
-        .setting("webhook.retry_schedule", "2s,2s,2s,2s,2s,2s,2s,2s,2s,2s")
+        .setting("webhook.retry_schedule", &["2s"; 50].join(","))
         .start()
 }
 
@@ -408,7 +408,11 @@ fn a_copy_of_a_copy_that_was_adopted_trusts_nothing_of_that() {
         (story.retrying.clone(), own)
     };
     cluster.reload(&[("webhook.enabled", "off")]);
-    Outbox::join(&cluster, "copy").wait_until("(select in_flight = 0 from webhook.stat_queue)");
+    {
+        let mut first = Outbox::join(&cluster, "copy");
+        first.wait_for_worker("off");
+        first.wait_until("(select in_flight = 0 from webhook.stat_queue)");
+    }
     dump_and_restore(&cluster, "copy", "second");
     drop_original(&cluster, "copy");
     cluster.reload(&[("webhook.enabled", "on")]);

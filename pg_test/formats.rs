@@ -165,15 +165,19 @@ fn endpoints_of_one_event_get_it_each_in_its_own_format() {
 fn a_change_of_the_signature_counts_for_the_very_next_attempt() {
     let mut shop = Outbox::join(&CLUSTER, "shop");
     let receiver = Receiver::http();
-    receiver.script("/hook", vec![Answer::status(503), Answer::status(200)]);
-    let endpoint = shop.endpoint("signature", &receiver.url("/hook"));
+    receiver.script("/hook", vec![Answer::status(500), Answer::status(200)]);
+    // The second attempt is made when the test says so.
+    shop.run("select webhook.create_policy('patient', retry_schedule => '1h')");
+    let patient = ", policy => 'patient'";
+    let endpoint = shop.endpoint_with("signature", &receiver.url("/hook"), patient);
     let event = shop.emit("order.paid", "signature", "{}");
-    shop.wait_for_attempts(&event, &endpoint, 1);
+    let waiting = shop.wait_for_attempts(&event, &endpoint, 1);
     update(
         &mut shop,
         &endpoint,
         "signature => 'github', headers => '{\"X-Tenant\": \"7\"}'",
     );
+    shop.have_done(&format!("retry('{}', 'at once')", waiting.id));
     shop.wait_for_state(&event, &endpoint, "delivered");
     let requests = receiver.wait_for(2, PATIENCE);
     assert!(requests[0].header("webhook-signature").is_some());

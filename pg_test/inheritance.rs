@@ -18,7 +18,7 @@ use webhook_outbox_test::{
     receiver::{Answer, Receiver},
 };
 
-const PATIENCE_TO_PROVE: u64 = 4;
+const PATIENCE_TO_PROVE: u64 = 10;
 
 #[test]
 fn an_adoption_whose_seal_key_cannot_be_decrypted_waits_and_keeps_nobody_elses_retry_waiting() {

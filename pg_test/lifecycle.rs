@@ -42,7 +42,8 @@ fn fast_shutdown_waits_for_hanging_requests_no_longer_than_its_grace() {
         (endpoint, events)
     };
     let took = cluster.stop(Shutdown::Fast);
-    assert!(took < Duration::from_secs(3), "it took {took:?}");
+    // Half of what the requests would take: the machine may be busy.
+    assert!(took < Duration::from_secs(30), "it took {took:?}");
 
     // They may have arrived: each is told of, numbered, and sent again.
     receiver.script("/hook", vec![Answer::status(200)]);
@@ -60,7 +61,9 @@ fn fast_shutdown_waits_for_hanging_requests_no_longer_than_its_grace() {
 
 #[test]
 fn requests_that_end_within_the_grace_are_recorded_before_the_shutdown() {
-    let mut cluster = Cluster::start_usual();
+    let mut cluster = Cluster::plan()
+        .setting("webhook.shutdown_grace", "30s")
+        .start();
     let receiver = Receiver::http();
     receiver.script(
         "/hook",
@@ -82,7 +85,9 @@ fn requests_that_end_within_the_grace_are_recorded_before_the_shutdown() {
 
 #[test]
 fn extension_can_be_dropped_during_a_request_and_created_again() {
-    let cluster = Cluster::start_usual();
+    let cluster = Cluster::plan()
+        .setting("webhook.request_timeout", "10min")
+        .start();
     let receiver = Receiver::http();
     receiver.script("/hang", vec![Answer::hang()]);
     let mut shop = Outbox::create(&cluster, "shop");
@@ -92,7 +97,7 @@ fn extension_can_be_dropped_during_a_request_and_created_again() {
 
     let start = Instant::now();
     shop.run("drop extension webhook_outbox cascade");
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < PATIENCE);
     wait_for_leaders(&cluster, 0);
     for _ in 0..2 {
         shop.run("create extension webhook_outbox");
@@ -131,7 +136,7 @@ fn databases_can_be_renamed_copied_and_dropped_although_the_leader_is_connected(
     let start = Instant::now();
     run("drop database store");
     run("drop database copy");
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < PATIENCE);
     wait_for_leaders(&cluster, 0);
     // The place of the one is taken by the next.
     prove_delivery(&mut Outbox::create(&cluster, "store"));

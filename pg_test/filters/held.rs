@@ -189,6 +189,7 @@ fn an_adopted_endpoint_asks_its_filter_and_decides_anew_about_what_it_held() {
     copy.wait_for_worker("running");
     let origin = copy.text("select origin from webhook.stat_fenced");
     copy.run(&format!("select webhook.adopt({origin}, 'send', 'moved')"));
+    copy.wait_until("(select bool_and(state = 'done') from webhook.adoptions)");
     copy.wait_for_state(&unread[0], &hook, "delivered");
     copy.wait_for_state(&unread[2], &hook, "pending");
     assert!(is_held(&mut copy, &unread[2], &hook));
