@@ -26,7 +26,8 @@ fn quick() -> Plan {
             "webhook.retry_schedule",
             "300ms,300ms,300ms,300ms,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s",
         )
-        .setting("webhook.connect_timeout", "500ms")
+        .setting("webhook.connect_timeout", "3s")
+        .setting("webhook.poll_interval", "100ms")
 }
 
 #[test]
@@ -49,6 +50,8 @@ fn every_request_goes_through_the_proxy_from_the_reload_on_and_directly_after_th
     cluster.reload(&[("webhook.ca_file", &file.display().to_string())]);
     let emit = |cluster: &Cluster| {
         let mut shop = Outbox::join(cluster, "shop");
+        // What was set counts for the first attempt.
+        shop.wait_for_a_round();
         let event = shop.emit("order.paid", "a", "{}");
         for endpoint in &endpoints {
             let delivery = shop.wait_for_state(&event, endpoint, "delivered");
@@ -82,6 +85,7 @@ fn every_request_goes_through_the_proxy_from_the_reload_on_and_directly_after_th
     // A test request takes the same way.
     cluster.reload(&[("webhook.proxy", &proxy.url())]);
     let mut shop = Outbox::join(&cluster, "shop");
+    shop.wait_for_a_round();
     shop.run(&format!("select webhook.send_test({})", endpoints[0].id));
     receivers[0].wait_for(5, PATIENCE);
     assert_eq!(proxy.heads().len(), 3);
@@ -165,6 +169,7 @@ fn what_the_proxy_does_wrong_is_our_own_fault_and_not_charged_to_the_endpoint() 
     };
     cluster.reload(&[("webhook.proxy", &gone)]);
     let mut shop = Outbox::join(&cluster, "shop");
+    shop.wait_for_a_round();
     let event = shop.emit("order.paid", "a", "{}");
     let delivery = shop.wait_for_attempts(&event, &endpoint, 1);
     assert_eq!(delivery.category.as_deref(), Some("internal"));
@@ -325,6 +330,7 @@ fn database_in_an_isolated_segment_reaches_receivers_through_the_proxy_and_nothi
     };
     cluster.reload(&[("webhook.ca_file", &file.display().to_string())]);
     let mut shop = Outbox::join(&cluster, "shop");
+    shop.wait_for_a_round();
     let event = shop.emit("order.paid", "a", "{}");
     shop.wait_for_state(&event, &endpoint, "delivered");
     assert_eq!(
@@ -371,6 +377,7 @@ fn database_in_an_isolated_segment_reaches_receivers_through_the_proxy_and_nothi
     // Without the proxy there is no way out.
     cluster.reload(&[("webhook.proxy", ""), ("webhook.allow_networks", "")]);
     let mut shop = Outbox::join(&cluster, "shop");
+    shop.wait_for_a_round();
     let event = shop.emit("order.paid", "a", "{}");
     let delivery = shop.wait_for_attempts(&event, &endpoint, 1);
     assert_eq!(delivery.category.as_deref(), Some("connect_failed"));

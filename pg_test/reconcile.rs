@@ -38,7 +38,8 @@ fn delivery_id(event: &str, endpoint: &Endpoint) -> String {
 fn damage_of_every_kind_is_found_and_what_can_be_repaired_is() {
     let mut shop = Outbox::create(&CLUSTER, "damage");
     let receiver = Receiver::http();
-    let mut answers = vec![Answer::status(503).body("later"); 3];
+    // A status that shuts no window: nobody probes it meanwhile.
+    let mut answers = vec![Answer::status(500).body("later"); 3];
     answers.push(Answer::status(200));
     receiver.script("/bad", answers);
     let good = shop.endpoint_with(
@@ -203,7 +204,7 @@ fn a_healthy_outbox_under_traffic_is_never_accused() {
     let begun = Instant::now();
     let mut events = Vec::new();
     let mut runs = 0;
-    while begun.elapsed() < Duration::from_secs(12) {
+    while begun.elapsed() < Duration::from_secs(16) || runs <= 10 {
         let subject = events.len() % 5;
         events.push(shop.emit_with(
             "order.paid",
@@ -219,7 +220,7 @@ fn a_healthy_outbox_under_traffic_is_never_accused() {
             _ => {}
         }
         if events.len().is_multiple_of(7) {
-            judge.run("select * from webhook.reconcile(now() - interval '1 minute', settle => '3 seconds')");
+            judge.run("select * from webhook.reconcile(now() - interval '1 minute', settle => '8 seconds')");
             runs += 1;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -227,7 +228,6 @@ fn a_healthy_outbox_under_traffic_is_never_accused() {
     let accused = shop
         .rows("select kind, object, detail, detected_at, repaired_at from webhook.reconciliation");
     assert!(accused.is_empty(), "{accused:?}");
-    assert!(runs > 10, "{runs} runs");
     assert_eq!(
         shop.number("select count(*) from webhook.requests where verb = 'repair'"),
         0

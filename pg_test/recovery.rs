@@ -2,15 +2,13 @@
 //! cannot have been sent is not counted. The results of the leader are kept out of the tables by a lock, so that all
 //! it did is in doubt.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use postgres::Client;
+use std::collections::BTreeMap;
 use webhook_outbox_test::{
     cluster::Cluster,
     copying::{drop_original, dump_and_restore},
     outbox::{Endpoint, Outbox, PATIENCE},
-    receiver::{Answer, Receiver},
+    receiver::{Answer, Gate, Receiver},
     wait::wait_for,
 };
 
@@ -111,7 +109,7 @@ fn what_waited_for_a_conversion_waits_for_it_again_and_was_never_sent() {
         );
         assert_eq!(lost(&mut shop, &event, endpoint), 0);
     }
-    assert!(shop.is("exists (select from webhook.alerts where kind = 'delivery.unconverted')"));
+    shop.wait_until("exists (select from webhook.alerts where kind = 'delivery.unconverted')");
     // Its first attempt is still to be made: it takes the version of that day.
     update(
         &mut shop,
@@ -163,11 +161,23 @@ fn a_claimed_pair_that_has_no_such_version_was_never_sent() {
 
 #[test]
 fn a_stream_apart_sends_its_events_again_in_the_shape_that_they_were_sent_in() {
+    const MUCH: usize = 11_000;
     // What waits, waits in memory, and what has no room there is not read yet.
     let mut cluster = Cluster::plan()
         .setting("webhook.first_pass_limit", "60s")
         .start();
     let receiver = Receiver::http();
+    // The flood stands still before it is over, until the table is held.
+    let gate = Gate::shut();
+    let (held, mut arrived) = (Answer::status(200).held(&gate), 0);
+    receiver.behave("/big", move |_| {
+        arrived += 1;
+        if arrived > MUCH {
+            held.clone()
+        } else {
+            Answer::status(200)
+        }
+    });
     let holder = {
         let mut shop = Outbox::create(&cluster, "shop");
         let big = shop.endpoint_with("big", &receiver.url("/big"), ", max_in_flight => 16");
@@ -182,9 +192,10 @@ fn a_stream_apart_sends_its_events_again_in_the_shape_that_they_were_sent_in() {
         shop.wait_for_state(&next, &small, "delivered");
         // Far more than was in memory when the shape was changed.
         wait_for("much of the flood arrives", PATIENCE * 2, || {
-            receiver.count() > 11_000
+            receiver.requests_for("/big").len() > MUCH
         });
         let holder = hold(&cluster, "shop", "_delivery");
+        gate.open();
         wait_until_in_doubt(&mut shop);
         assert!(
             shop.is("not exists (select from webhook._ledger where kind = 'joined')"),
@@ -252,11 +263,16 @@ fn adopted_endpoints_send_again_in_the_shape_that_they_had_here() {
 fn what_a_second_life_reads_of_a_window_has_the_shape_of_the_window_in_the_third_one() {
     let mut cluster = Cluster::start_usual();
     let receiver = Receiver::http();
-    for n in 0..40 {
-        receiver.behave(&format!("/in?{n}"), |_| {
-            Answer::status(200).after(Duration::from_millis(200))
-        });
-    }
+    // The last ones are on the wire until the table is held, so that not all of it is recorded by then.
+    let gate = Gate::shut();
+    let held = Answer::status(200).held(&gate);
+    receiver.behave("/in", move |request| {
+        if request.target.ends_with("?39") {
+            held.clone()
+        } else {
+            Answer::status(200)
+        }
+    });
     {
         let mut shop = Outbox::create(&cluster, "shop");
         for n in 0..40 {
@@ -286,6 +302,7 @@ fn what_a_second_life_reads_of_a_window_has_the_shape_of_the_window_in_the_third
             last(&receiver) > 0
         });
         let holder = hold(&cluster, "shop", "_delivery");
+        gate.open();
         wait_until_in_doubt(&mut shop);
         holder
     };

@@ -36,6 +36,7 @@ fn a_denied_name_is_denied_in_every_spelling_at_registration_and_at_delivery() {
         ("webhook.allowed_domains", "partner.net"),
     ]);
     let mut shop = Outbox::join(&cluster, "shop");
+    shop.wait_for_a_round();
     for (host, says) in [
         ("blocked.partner.net", "denied domain"),
         ("Blocked.Partner.NET.", "denied domain"),
@@ -118,6 +119,7 @@ fn a_reload_drops_vetted_answers_and_kept_connections_at_once() {
     let dns = DnsServer::start();
     let mut cluster = Cluster::plan()
         .setting("webhook.retry_schedule", "1h")
+        .setting("webhook.poll_interval", "100ms")
         .name_server(dns.address())
         .start();
     let receiver = Receiver::http();
@@ -140,15 +142,14 @@ fn a_reload_drops_vetted_answers_and_kept_connections_at_once() {
         let before = receiver.count();
         cluster.reload(&[(setting, shut)]);
         let mut shop = Outbox::join(&cluster, "shop");
-        // The leader reads the file when its session does, a moment later at most.
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        shop.wait_for_a_round();
         let category = first_category(&mut shop, "a", &endpoint);
         assert_eq!(category.as_deref(), Some("blocked"), "{setting}");
         assert_eq!(receiver.count(), before, "{setting}");
         drop(shop);
         cluster.reload(&[(setting, open)]);
-        std::thread::sleep(std::time::Duration::from_millis(300));
         let mut shop = Outbox::join(&cluster, "shop");
+        shop.wait_for_a_round();
         assert_eq!(first_category(&mut shop, "a", &endpoint), None, "{setting}");
     }
 }
