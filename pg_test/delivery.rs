@@ -80,7 +80,7 @@ fn both_public_libraries_accept_every_attempt_and_its_bytes_never_change() {
                 request.header("webhook-timestamp"),
                 Some(&*second.to_string())
             );
-            assert!((seconds(request.wall) - attempt.started_at).abs() < 5.0);
+            assert!((seconds(request.wall) - attempt.started_at).abs() < 60.0);
             assert_eq!(request.body, requests[0].body);
         }
         let start = format!(r#"{{"event_id":"{event}","type":"bytes."#);

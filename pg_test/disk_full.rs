@@ -14,7 +14,7 @@ fn on_a_full_disk_emit_fails_and_what_was_committed_is_sent_when_there_is_room_a
     let cluster = Cluster::plan()
         .small_disk(64)
         .setting("webhook.request_timeout", "3s")
-        .setting("webhook.retry_schedule", "1s,1s,1s")
+        .setting("webhook.retry_schedule", &["1s"; 30].join(","))
         .start();
     let receiver = Receiver::http();
     cluster

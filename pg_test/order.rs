@@ -22,7 +22,7 @@ use webhook_outbox_test::{
 };
 
 static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
-    let cluster = plan("300ms").start();
+    let cluster = plan("1s").start();
     Outbox::create(&cluster, "shop")
         .run("select webhook.create_policy('patient', retry_schedule => '1h')");
     cluster

@@ -313,8 +313,8 @@ fn a_ciphertext_moved_to_another_row_signs_nothing() {
     shop.wait_for_state(&event, &one, "delivered");
     shop.wait_for_state(&event, &two, "retrying");
     assert_eq!(receiver.requests_for("/two").len(), 0);
-    assert!(
-        shop.is("last_error ~ 'was changed, or belongs to another row' from webhook.stat_worker")
+    shop.wait_until(
+        "(select last_error ~ 'was changed, or belongs to another row' from webhook.stat_worker)",
     );
 }
 

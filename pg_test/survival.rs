@@ -5,8 +5,9 @@ use std::{sync::LazyLock, thread::sleep, time::Duration};
 
 use webhook_outbox_test::{
     cluster::Cluster,
-    outbox::{Endpoint, Outbox, quoted},
+    outbox::{Endpoint, Outbox, PATIENCE, quoted},
     receiver::{Answer, Receiver},
+    wait::wait_for,
 };
 
 #[path = "survival/poison.rs"]
@@ -95,6 +96,11 @@ fn a_row_that_nobody_should_have_written_stops_nothing() {
     assert_eq!(shop.text(life), before);
     let event = shop.emit("order.paid", "sound", "{}");
     shop.wait_for_state(&event, &endpoint, "delivered");
+    wait_for(
+        "the event of a policy that is gone arrives",
+        PATIENCE,
+        || receiver.requests_for("/policy").len() == 1,
+    );
     let sent = ["/sound", "/url", "/types", "/policy", "/keys"]
         .map(|path| receiver.requests_for(path).len());
     // A policy that is gone is the default one.

@@ -298,10 +298,7 @@ fn a_stored_version_that_was_tampered_with_is_never_sent() {
     let receiver = Receiver::http();
     let pinned = ", schema_versions => '{\"order.paid\": \"1\"}'";
     let endpoint = shop.endpoint_with("acme", &receiver.url("/in"), pinned);
-    shop.run(&format!(
-        "select webhook.pause('endpoint', '{}', 'wait')",
-        endpoint.id
-    ));
+    shop.have_done(&format!("pause('endpoint', '{}', 'wait')", endpoint.id));
     let changes = [
         "set body = '{\"order\": \"mine\"}'",
         "set body = '{\"order\": \"mine\"}', body_sha256 = sha256('{\"order\": \"mine\"}')",
