@@ -104,9 +104,14 @@ fn memory_files_and_dead_rows_stay_flat_under_a_steady_load_with_failures() {
         first.open,
         last.open
     );
+    // Autovacuum has a busy machine to share, too; what somebody's old snapshot keeps it from stays for good.
+    let mut swept = Vec::new();
+    wait_for("dead rows are swept", CATCH_UP, || {
+        swept = tables(&mut shop.sql);
+        swept.retain(|table| table.dead > table.threshold * 2 + UNSWEPT);
+        swept.is_empty()
+    });
     for table in &last.tables {
-        let allowed = table.threshold * 2 + UNSWEPT;
-        assert!(table.dead <= allowed, "{table:?} has dead rows");
         let before = first.tables.iter().find(|t| t.name == table.name);
         let growth = table.bytes - before.map_or(0, |before| before.bytes);
         let empties = ["_due", "_ledger", "_endpoint_state"].contains(&table.name.as_str());
