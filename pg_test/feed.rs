@@ -255,6 +255,7 @@ fn cursors_hold_in_a_restored_dump_and_through_its_adoption() {
     let own = copy.emit("order.paid", "alpha", "{}");
     let quiet = copy.emit("order.paid", "quiet", "{}");
     copy.wait_until("(select unread = 7 from webhook.feed_status('alpha'))");
+    copy.wait_until("(select unread = 1 from webhook.feed_status('quiet'))");
     assert_eq!(after(&mut copy, &end), std::slice::from_ref(&own));
     assert_eq!(
         copy.column(&format!(
@@ -300,6 +301,7 @@ fn the_status_of_a_feed_says_who_is_behind_and_why() {
     drop(shop);
     cluster.reload(&[("webhook.enabled", "off")]);
     let mut shop = Outbox::join(&cluster, "shop");
+    shop.wait_for_worker("off");
     shop.wait_until("(select state = 'stopped' from webhook.feed_status('alpha'))");
     shop.emit("order.paid", "alpha", "{}");
     let row = shop.rows(&format!(
