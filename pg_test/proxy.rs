@@ -94,7 +94,10 @@ fn every_request_goes_through_the_proxy_from_the_reload_on_and_directly_after_th
 #[test]
 fn what_the_proxy_does_wrong_is_our_own_fault_and_not_charged_to_the_endpoint() {
     let proxy = Proxy::start();
-    let mut cluster = quick().setting("webhook.proxy", &proxy.url()).start();
+    let mut cluster = quick()
+        .setting("webhook.proxy", &proxy.url())
+        .setting("webhook.connect_timeout", "1500ms")
+        .start();
     let receiver = Receiver::http();
     let mut shop = Outbox::create(&cluster, "shop");
     let endpoint = shop.endpoint("a", &receiver.url("/hook"));
