@@ -11,9 +11,10 @@ use std::{
 use serde_json::Value;
 use webhook_outbox_test::{
     cluster::Cluster,
-    outbox::Outbox,
+    outbox::{Outbox, PATIENCE},
     receiver::{Answer, Receiver, Request},
     verifier,
+    wait::wait_for,
 };
 
 #[path = "fault_matrix/answers.rs"]
@@ -30,8 +31,9 @@ mod statuses;
 /// Tries again at once.
 static QUICK: LazyLock<Cluster> = LazyLock::new(|| {
     let cluster = Cluster::plan()
-        .setting("webhook.retry_schedule", "200ms,200ms,200ms,200ms")
-        .setting("webhook.request_timeout", "1s")
+        .setting("webhook.retry_schedule", &["200ms"; 20].join(","))
+        // Less than "late", more than a busy machine takes.
+        .setting("webhook.request_timeout", "6s")
         .start();
     Outbox::create(&cluster, "shop");
     cluster
@@ -55,12 +57,11 @@ fn answers_without_an_end_cost_the_leader_no_memory() {
         let leader = shop.leader();
         let mut most = 0;
         for event in &events {
-            while shop
-                .delivery(event, &endpoint)
-                .is_none_or(|delivery| delivery.state != "delivered")
-            {
+            wait_for("the event is delivered", PATIENCE, || {
                 most = most.max(anonymous_kb(leader));
-            }
+                let delivery = shop.delivery(event, &endpoint);
+                delivery.is_some_and(|delivery| delivery.state == "delivered")
+            });
         }
         most.max(anonymous_kb(leader))
     };
@@ -84,7 +85,7 @@ fn what_was_accepted_before_the_attempt_failed_comes_again_under_the_same_id() {
     let failures = [
         (
             "late",
-            Answer::status(200).after(Duration::from_secs(3)),
+            Answer::status(200).after(Duration::from_secs(600)),
             "timeout",
         ),
         ("reset", Answer::reset(), "protocol"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use webhook_outbox_test::{
     dns::{Kind, Reply},
-    receiver::{Answer, Receiver},
+    receiver::{Answer, ClosedPort, Receiver},
     tls::Authority,
 };
 
@@ -16,10 +16,10 @@ use crate::{
 #[test]
 fn connection_that_fails_or_ends_early_is_told_by_its_phase_and_tried_again() {
     let mut matrix = Matrix::of("connections");
-    let closed = format!("http://{}/hook", peer::closed());
+    let closed = ClosedPort::take();
     matrix.url(
         "refused",
-        &closed,
+        &format!("http://{}/hook", closed.address()),
         Expected::failed("connect_refused", "connect").says("refused"),
     );
     matrix.url(
@@ -231,7 +231,8 @@ fn request_that_nobody_reads_is_a_timeout_of_sending() {
 #[test]
 fn request_that_is_never_answered_is_a_timeout_that_names_where_it_waited() {
     let mut matrix = Matrix::of("silence");
-    let often = Duration::from_millis(50);
+    // So slow that the time is over before the lines are too many.
+    let often = Duration::from_millis(150);
     let at_headers = Expected::failed("timeout", "headers").says("in time");
     let at_body = Expected::failed("timeout", "body").says("in time");
     matrix.answer("silent", Answer::hang(), at_headers.clone());

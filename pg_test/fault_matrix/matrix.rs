@@ -13,13 +13,13 @@ use webhook_outbox_test::{
 };
 
 /// What the requests of the matrix may take.
-pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 /// What connecting may take, TLS included.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 /// The first wait of the schedule with its jitter, and what a busy machine may add to it.
-pub const FIRST_WAIT: (f64, f64) = (100.0, 121.0);
+pub const FIRST_WAIT: (f64, f64) = (100.0, 150.0);
 /// How much later than its deadline an attempt may end on a busy machine, in milliseconds.
-const GRACE: f64 = 2_000.0;
+const GRACE: f64 = 10_000.0;
 
 /// The one server of the matrix, its name server, and the authority it trusts.
 pub struct Scene {

@@ -108,12 +108,6 @@ pub fn hello_of_tls_1_0() -> Vec<u8> {
 /// What a server says that shares no version: a fatal alert of protocol_version (RFC 8446, 6.2).
 pub const VERSION_ALERT: [u8; 7] = [21, 3, 1, 0, 2, 2, 70];
 
-/// A place where nobody listens.
-pub fn closed() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address")
-}
-
 /// A listener that never accepts.
 pub struct Deaf {
     pub address: SocketAddr,
@@ -124,7 +118,7 @@ pub struct Deaf {
 /// A listener whose queue is full: it drops further connections without a word.
 pub fn full() -> Deaf {
     let mut deaf = deaf(0);
-    while let Ok(stream) = TcpStream::connect_timeout(&deaf.address, Duration::from_millis(200)) {
+    while let Ok(stream) = TcpStream::connect_timeout(&deaf.address, Duration::from_secs(1)) {
         deaf._waiting.push(stream);
     }
     deaf
