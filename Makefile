@@ -8,15 +8,15 @@ MAJORS ?= 15
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup build install install-files stage demo acceptance reference test test-all package peers campaign bench bench-full lint clean
+.PHONY: help setup server build install install-files stage demo acceptance reference test test-all package readme peers campaign bench bench-full lint clean
 
 # Written down once, in Cargo.toml.
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 PLACES := . pg_test/support/places.sh
 
-# A PG_CONFIG of the caller's own needs none of what `setup` installs.
+# A PG_CONFIG of the caller's own needs none of what `server` installs.
 ifeq ($(origin PG_CONFIG),undefined)
-PREPARE := setup
+PREPARE := server
 PG_CONFIG = $(shell $(PLACES) && header_pg_config $(PG))
 endif
 # Whose folders `install` copies into: those of the server built for, unless told otherwise.
@@ -27,6 +27,9 @@ help: ## this list
 
 setup: ## installs what is missing (Debian packages as root, a Python environment, private servers)
 	@pg_test/support/setup.sh $(PG)
+
+server: ## the same without what tests alone need
+	@pg_test/support/setup.sh server $(PG)
 
 build: $(PREPARE) ## compiles the extension for PG
 	PGRX_PG_CONFIG_PATH="$(PG_CONFIG)" CARGO_TARGET_DIR=target/pg$(PG) \
@@ -48,7 +51,7 @@ install-files:
 	  if [ -e "$$upgrade" ]; then install -m 644 "$$upgrade" "$(DESTDIR)$$extension/"; fi; \
 	done
 
-stage: setup ## builds, and installs into the private server of tests and demo
+stage: server ## builds, and installs into the private server of tests and demo
 	@$(PLACES) && $(MAKE) --no-print-directory install PG=$(PG) INTO="$$(server_pg_config $(PG))"
 
 demo: ## shows a signed, a retried and a replayed delivery on a private server
@@ -63,16 +66,20 @@ reference: stage ## writes docs/reference.md anew, from the comments in sql/ and
 test: ## everything: lint, the pure rooms, the oldest and the newest PostgreSQL
 	@pg_test/all
 
-test-all: ## the same with every PostgreSQL, and the packages (hours)
+test-all: ## the same with every PostgreSQL, the packages, and the README in a bare Debian (hours)
 	@MAJORS="15 16 17 18" pg_test/all
 	@$(MAKE) --no-print-directory package MAJORS="15 16 17 18"
+	@packaging/readme
 
 package: ## a Debian package for each PostgreSQL in MAJORS (15), checked, installed in a clean Debian and tried there
 	@for major in $(MAJORS); do \
 	  $(MAKE) --no-print-directory build PG=$$major; packaging/deb $$major; packaging/smoke $$major; \
 	done
 
-peers: stage ## public receivers judge many events in every format and profile (the suite has them judge a few)
+readme: ## follows the README in a system that has nothing but Debian 12 and Rust, to a delivery; then the demo there
+	@packaging/readme
+
+peers: setup stage ## public receivers judge many events in every format and profile (the suite has them judge a few)
 	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \
 	  WEBHOOK_PEER_EVENTS=300 cargo test --locked --quiet -p webhook_outbox_test --test peers -- --nocapture
 

@@ -37,7 +37,7 @@ const CHECKS: [&str; 22] = [
 ];
 
 /// A check, the function that it relies on with its arguments and result, and what that does when it is broken.
-const BROKEN: [(&str, &str, &str, &str, &str); 9] = [
+const BROKEN: [(&str, &str, &str, &str, &str); 10] = [
     (
         "signature",
         "verify",
@@ -89,6 +89,13 @@ const BROKEN: [(&str, &str, &str, &str, &str); 9] = [
          select r.kind from kept.reconcile(since, null, repair, settle) r",
     ),
     (
+        "retention",
+        "_expire_payloads",
+        "at timestamptz, most integer",
+        "boolean",
+        "select false",
+    ),
+    (
         "erasure",
         "confirm_erasure",
         "erasure_id bigint, out remaining bigint",
@@ -108,13 +115,13 @@ const BROKEN: [(&str, &str, &str, &str, &str); 9] = [
 fn acceptance_goes_through_the_whole_chain_and_leaves_nothing_behind() {
     let cluster = Cluster::start_usual();
     let mut shop = Outbox::create(&cluster, "shop");
-    let said = accept(&cluster, &["--end-leader"]);
+    let said = accept(&cluster, &["--end-leader", "--reload"]);
     for check in CHECKS {
         assert_eq!(word(&said, check), "passed", "{check}\n{}", text(&said));
     }
     assert!(said.status.success(), "{}", text(&said));
     // Twice, for what the first run left would be in the way of the second.
-    let said = accept(&cluster, &[]);
+    let said = accept(&cluster, &["--reload"]);
     assert!(said.status.success(), "{}", text(&said));
     assert_eq!(word(&said, "leader"), "left");
     assert!(shop.is("count(*) = 0 from webhook.endpoints where state <> 'deleted'"));
@@ -150,7 +157,7 @@ fn acceptance_fails_where_a_step_of_the_chain_is_broken() {
              create function webhook.{function}({arguments}) returns {result} language sql as $${body}$$"
         ));
         let only = format!("challenge,signature,{check}");
-        let said = accept(&cluster, &["--patience", "3", "--only", &only]);
+        let said = accept(&cluster, &["--patience", "3", "--reload", "--only", &only]);
         assert_eq!(word(&said, check), "FAILED", "{check}\n{}", text(&said));
         assert_eq!(said.status.code(), Some(1), "{check}");
         shop.run(&format!(

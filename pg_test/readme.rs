@@ -1,5 +1,6 @@
 //! The README is followed by a new user, block by block and in its order: from the settings to the first delivery at a receiver of
-//! his own. What installs packages is not run; the build command is asked of make without running it.
+//! his own. What installs packages is not run; the build command is asked of make without running it. (packaging/readme runs
+//! all of it, in a system that has nothing but Debian and Rust.)
 
 use std::{
     fs,
@@ -41,7 +42,14 @@ fn a_new_user_gets_from_the_readme_to_a_delivery_at_his_own_receiver() {
     };
 
     // The build, as make would do it.
-    let build = of("sh")[0].trim();
+    let commands = of("sh").join("\n");
+    let command = |word: &str| {
+        commands
+            .lines()
+            .find(|line| line.contains(word))
+            .unwrap_or_else(|| panic!("no command with {word}"))
+    };
+    let build = command("make install");
     let arguments: Vec<&str> = build.split(' ').skip(1).collect();
     let said = Command::new("make")
         .arg("--dry-run")
@@ -89,16 +97,12 @@ fn a_new_user_gets_from_the_readme_to_a_delivery_at_his_own_receiver() {
         .split_whitespace()
         .find(|word| word.starts_with("whsec_"))
         .expect("the secret");
-    let command = of("sh")[1]
-        .lines()
-        .find(|line| line.contains("receiver.py"))
-        .expect("the command that starts the receiver");
-    let command = command
+    let command = command("receiver.py")
         .replace("whsec_...", secret)
-        .replace("python3", &python().to_string_lossy())
+        .replace("~/receiver/bin/python", &python().to_string_lossy())
         .replace("8080", &port)
         .replace(
-            "inbox.sqlite",
+            "~/inbox.sqlite",
             &cluster.folder().join("inbox.sqlite").to_string_lossy(),
         );
     let mut shell = Command::new("sh");

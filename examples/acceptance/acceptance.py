@@ -10,7 +10,7 @@ By default it listens on 127.0.0.1 and is called by plain HTTP, which the bounda
 production put it behind the TLS proxy that your receivers have: `--port 8099 --url https://hooks.example.com/acceptance`.
 
 At its end the partner is offboarded, its keys are destroyed and its payloads erased. What stays is what always stays: ids, times
-and the audit log, for as long as they are kept. The exit status is 1 when anything failed.
+and the audit log, for as long as they are kept, and the event type acceptance.kept, whose payloads are kept for a second. The exit status is 1 when anything failed.
 """
 
 import argparse
@@ -51,12 +51,13 @@ class Acceptance:
         if not true:
             raise Failed(what)
 
-    def until(self, what, query, *arguments):
-        """Waits until the one value of a query is true."""
-        end = time.monotonic() + self.patience
+    def until(self, what, query, *arguments, more=0):
+        """Waits until the one value of a query is true, some seconds more than for anything else."""
+        patience = self.patience + more
+        end = time.monotonic() + patience
         while not self.value(query, *arguments):
             if time.monotonic() > end:
-                raise Failed(f"waited {self.patience:.0f} s in vain: {what}")
+                raise Failed(f"waited {patience:.0f} s in vain: {what}")
             time.sleep(0.02)
 
     def endpoint(self, name, types="{acceptance.*}", test=True, more=""):
@@ -126,6 +127,8 @@ def main():
     parser.add_argument("--rate", type=float, default=50, help="deliveries per second that it has to reach (50)")
     parser.add_argument("--patience", type=float, default=30, help="seconds to wait for anything (30)")
     parser.add_argument("--end-leader", action="store_true", help="also end the leader while it sends; another one starts at once")
+    parser.add_argument("--reload", action="store_true", help="have the configuration read again, upon which the leader looks at once "
+                        "for what is old, instead of within a minute; takes the right to call pg_reload_conf()")
     parser.add_argument("--only", help="these checks alone, separated by commas")
     acceptance = Acceptance(parser.parse_args())
     try:

@@ -2,6 +2,7 @@
 should be is raised. They build on the endpoint `main`, and otherwise on nothing of each other.
 """
 
+import hashlib
 import json
 import time
 
@@ -290,10 +291,33 @@ def reconciliation(a):
 
 @check("retention")
 def retention(a):
-    limits = {name: value for name, value in a.rows("select name, value from webhook.limits()")}
-    kept = [limits.get(name) for name in ("event_retention", "delivery_retention", "attempt_retention")]
-    a.expect(all(kept), f"the limits do not say how long anything is kept: {limits}")
-    return "events are kept for {}, deliveries for {}, attempts for {}".format(*kept)
+    # An event type outlives whoever made it; this one is there from the second acceptance on.
+    kept = a.rows("select payload_retention = '1 second' from webhook.event_types where name = 'acceptance.kept'")
+    if kept != [(True,)]:
+        verb = "update_event_type" if kept else "create_event_type"
+        a.rows(f"select webhook.{verb}('acceptance.kept', payload_retention => '1 second', description => 'Of acceptances.')")
+    data = '{"name": "Grace"}'
+    other, event = a.emit(data=data), a.emit("acceptance.kept", data)
+    for one in (other, event):
+        a.arrival(one)
+        a.reaches(one, "delivered")
+    a.rows("select pg_sleep(1.1)")
+    began = time.monotonic()
+    if a.options.reload:
+        a.rows("select pg_reload_conf()")
+    # The leader looks once a minute, and takes some seconds when it is busy.
+    a.until("the payload goes at its age", "select exists (select from webhook.tombstones where event_id = %s)", event,
+            more=0 if a.options.reload else 75)
+    over = time.monotonic() - began
+    digest, erasure = a.rows("select body_sha256, erasure_id from webhook.tombstones where event_id = %s", event)[0]
+    a.expect(digest == hashlib.sha256(data.encode()).hexdigest() and erasure is None, "the tombstone tells of something else")
+    a.expect(a.state(event) == "delivered", "the evidence of the delivery went with the payload")
+    a.expect(not a.rows("select from webhook.tombstones where event_id = %s", other), "a payload went that has no age")
+    try:
+        a.rows("select webhook.replay(%s)", event)
+    except psycopg.errors.ObjectNotInPrerequisiteState:
+        return f"a payload that is kept for a second went {over:.1f} s later; its delivery and its digest are still there"
+    raise AssertionError("an event without its payload was replayed")
 
 
 @check("erasure")

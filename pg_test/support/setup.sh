@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes a fresh Debian 12 with a Rust toolchain ready: `setup.sh MAJOR...`. Installs only what is missing, may be
-# run any number of times, and never starts, changes or removes a PostgreSQL cluster of the machine.
+# Makes a fresh Debian 12 with a Rust toolchain ready: `setup.sh MAJOR...` for the tests, `setup.sh server MAJOR...` for
+# what the demo and the acceptance need. Installs only what is missing, may be run any number of times, and never starts,
+# changes or removes a PostgreSQL cluster of the machine.
 set -euo pipefail
 . "$(dirname "$0")/places.sh"
 
@@ -8,11 +9,18 @@ packages=(gcc make libc6-dev ca-certificates python3 python3-venv util-linux
   postgresql-15 postgresql-server-dev-15 clang libclang-dev libfaketime)
 
 main() {
+  local for_tests=yes
+  if [ "${1:-}" = server ]; then
+    for_tests=no
+    shift
+  fi
   install_packages
   open_build_folder
   make_venv
-  make_peers
-  "$here/monitoring.sh"
+  if [ "$for_tests" = yes ]; then
+    make_peers
+    "$here/monitoring.sh"
+  fi
   for major in "$@"; do
     make_server "$major"
   done

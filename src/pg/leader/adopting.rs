@@ -149,11 +149,14 @@ impl Leader {
         let Some(mut adopting) = self.adoptions.current.take() else {
             return Ok(());
         };
+        let reached = adopting.reached.event.clone();
         match self.adopt_some(&mut adopting) {
             Ok(false) => self.adoptions.current = Some(adopting),
             // Another one may wait.
             Ok(true) => self.note_adoption()?,
             Err(trouble) => {
+                // What could not be written was not adopted: it is looked at again.
+                adopting.reached.event = reached;
                 self.adoptions.current = Some(adopting);
                 return Err(trouble);
             }
