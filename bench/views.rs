@@ -49,10 +49,6 @@ pub fn report(report: &mut Report, deliveries: usize) {
         &mut outbox,
         "select event_id from webhook._event where partner_id = 'p7' offset 50 limit 1",
     );
-    let delivery = pick(
-        &mut outbox,
-        &format!("select delivery_id from webhook.deliveries where event_id = '{event}'"),
-    );
     let endpoint = pick(
         &mut outbox,
         "select endpoint_id::text from webhook.endpoints where partner_id = 'p7'",
@@ -91,7 +87,9 @@ pub fn report(report: &mut Report, deliveries: usize) {
         ),
         (
             "attempts of a delivery",
-            format!("select * from webhook.attempts where delivery_id = '{delivery}'"),
+            format!(
+                "select * from webhook.attempts where event_id = '{event}' and endpoint_id = {endpoint}"
+            ),
         ),
         (
             "dead letters of an endpoint",

@@ -7,7 +7,7 @@ use webhook_outbox_test::{cluster::Cluster, dice::Dice, outbox::Outbox, say};
 static CLUSTER: LazyLock<Cluster> = LazyLock::new(Cluster::start_usual);
 
 const SESSIONS: u64 = 8;
-const OBSERVATIONS: usize = 4_000;
+const OBSERVATIONS: usize = 10_000;
 
 #[test]
 fn each_crossing_is_told_exactly_once_whoever_observes() {
