@@ -198,7 +198,7 @@ pub const NEVER_REPLAYED: &[(&str, &str)] = &[
 /// attempt shows the time of its finding, not that of its start.
 pub const PAUSES_HOLD: &[(&str, &str)] = &[(
     "nothing starts while it is paused",
-    "with pause as (
+    "with pause as materialized (
        select p.scope, coalesce(p.target, '') as target, p.finished_at as since,
               coalesce((select min(r.requested_at) from webhook._request r
                          where r.verb = 'resume' and r.state <> 'refused' and r.scope = p.scope
