@@ -107,7 +107,7 @@ as $$
                'Ends: ' || webhook._rfc3339(w.sunset_at)), ''),
              'deprecated', case when w.deprecated_at is not null then true end,
              'parameters', (select jsonb_agg(jsonb_build_object('$ref', '#/components/parameters/' || h) order by n)
-                              from unnest('{webhook-id,webhook-timestamp,webhook-signature,webhook-delivery,webhook-attempt,webhook-key-id,traceparent}'::text[])
+                              from unnest('{webhook-id,webhook-timestamp,webhook-signature,webhook-delivery,webhook-attempt,webhook-key-id,traceparent,webhook-correlation-id,webhook-causation-id}'::text[])
                                    with ordinality as headers (h, n)),
              'x-versions', b.versions,
              'responses', '{"2XX": {"description": "The event is durably accepted; the receiver''s own work may follow later."},
@@ -148,7 +148,9 @@ as $$
                    ('webhook-delivery', true, 'Id of the delivery: event and endpoint.'),
                    ('webhook-attempt', true, 'Number of the attempt, from 1.'),
                    ('webhook-key-id', true, 'Ids of the signing keys, in the order of the signatures.'),
-                   ('traceparent', false, 'W3C Trace Context of the operation that caused the event.')) as h (name, required, description))))
+                   ('traceparent', false, 'W3C Trace Context of the operation that caused the event.'),
+                   ('webhook-correlation-id', false, 'correlation_id of the event; what is no printable ASCII in it, quotes, blanks and "%" are percent-encoded.'),
+                   ('webhook-causation-id', false, 'Id of the event that led to this one.')) as h (name, required, description))))
 $$;
 comment on function webhook.openapi(text, text, text[]) is
   'The catalogue as an OpenAPI 3.1 document: a webhook per event type, with schemas, examples, change notes and the headers of a delivery.';

@@ -3,7 +3,7 @@
 
 import '@shopify/shopify-api/adapters/node';
 
-import { createPublicKey, verify } from 'node:crypto';
+import { createHmac, createPublicKey, timingSafeEqual, verify } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 
@@ -15,8 +15,15 @@ import Stripe from 'stripe';
 const { verifySlackRequest } = createRequire(import.meta.url)('@slack/bolt/dist/receivers/verify-request.js');
 const stripe = new Stripe('sk_test_of_nobody');
 
+// Members of objects in one order: theirs says nothing.
+function sorted(value) {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (value === null || typeof value !== 'object') return value;
+  return Object.fromEntries(Object.keys(value).sort().map((key) => [key, sorted(value[key])]));
+}
+
 function expect(name, found, wanted) {
-  if (JSON.stringify(found) !== JSON.stringify(wanted)) {
+  if (JSON.stringify(sorted(found)) !== JSON.stringify(sorted(wanted))) {
     throw new Error(`${name} is ${JSON.stringify(found)}, not ${JSON.stringify(wanted)}`);
   }
 }
@@ -34,7 +41,14 @@ function cloudevent({ format, event }, headers, body) {
   expect('time', Date.parse(read.time), Date.parse(event.occurred_at));
   // In binary mode this library takes a number, true, false or null for a text that lost its quotes.
   const scalar = event.data === null || !['object', 'string'].includes(typeof event.data);
-  expect('data', format === 'cloudevents-binary' && scalar ? JSON.parse(read.data) : read.data, event.data);
+  if (!('data' in event)) {
+    expect('data', read.data || null, null);
+  } else if (event.data === null && format === 'cloudevents-structured') {
+    // To this library null is no data; the other judge looks for it in the body.
+    expect('data', read.data ?? null, null);
+  } else {
+    expect('data', format === 'cloudevents-binary' && scalar ? JSON.parse(read.data) : read.data, event.data);
+  }
   for (const [name, value] of Object.entries(event.extensions)) {
     expect(name, plain(read[name]), value);
   }
@@ -72,7 +86,13 @@ const judges = {
   } }),
   shopify,
 };
-judges['github-sha1'] = judges.github;
+// No library looks at the older header of GitHub: it is computed here, by its documentation.
+judges['github-sha1'] = async ({ secret }, headers, body) => {
+  const wanted = Buffer.from(`sha1=${createHmac('sha1', secret).update(body).digest('hex')}`);
+  const found = Buffer.from(headers['x-hub-signature'] ?? '');
+  if (found.length !== wanted.length || !timingSafeEqual(found, wanted)) throw new Error('refused');
+  await judges.github({ secret }, headers, body);
+};
 
 async function judge(request) {
   const headers = Object.fromEntries(request.headers.map(([name, value]) => [name.toLowerCase(), value]));
