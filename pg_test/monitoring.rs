@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 use webhook_outbox_test::{
     cluster::{Cluster, Shutdown},
-    monitoring::{Folder, Watcher, promtool},
+    monitoring::{Folder, Watcher, promtool, sample},
     outbox::{Outbox, PATIENCE},
     receiver::{Answer, Receiver},
     say,
@@ -477,16 +477,6 @@ fn long_work_shows_how_far_it_has_come_and_vanishes_when_it_is_done() {
         "coalesce((select steps_done <= steps_total and started_at <= clock_timestamp() and phase <> ''
                      from webhook.stat_progress_retention), true)",
     );
-}
-
-/// The value of a sample of `webhook.metrics()`, by its name with its labels.
-fn sample(shop: &mut Outbox, name: &str) -> f64 {
-    let text = shop.text("select webhook.metrics()");
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
-        .unwrap_or_else(|| panic!("no {name} in {text}"));
-    line.parse().unwrap_or_else(|_| panic!("{name} is {line}"))
 }
 
 /// Buffers that a scrape reads, and milliseconds that it takes.
