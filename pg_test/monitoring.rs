@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 use webhook_outbox_test::{
     cluster::{Cluster, Shutdown},
-    monitoring::{Folder, Watcher, promtool},
+    monitoring::{Folder, Watcher, promtool, sample},
     outbox::{Outbox, PATIENCE},
     receiver::{Answer, Receiver},
     say,
@@ -349,6 +349,42 @@ fn every_panel_of_the_dashboard_shows_a_series_and_every_rule_is_sound() {
 }
 
 #[test]
+fn every_alert_rule_fires_and_is_silent_when_it_should() {
+    let tests = examples().join("alerts_test.yml");
+    let told = promtool(&["test", "rules", &tests.display().to_string()], "");
+    assert!(
+        told.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&told.stdout),
+        String::from_utf8_lossy(&told.stderr)
+    );
+    let [tests, rules] = ["alerts_test.yml", "alerts.yml"]
+        .map(|file| fs::read_to_string(examples().join(file)).expect("rules and their tests"));
+    // What is said of each moment of a rule: nobody is told, or what they are told.
+    let moments: Vec<(&str, &str)> = tests
+        .split("        alertname: ")
+        .skip(1)
+        .filter_map(|moment| moment.split_once('\n'))
+        .collect();
+    for name in rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "))
+    {
+        let of_rule: Vec<&str> = moments
+            .iter()
+            .filter(|(of, _)| *of == name)
+            .map(|(_, expected)| expected.trim_start())
+            .collect();
+        let silent = |expected: &&&str| expected.starts_with("exp_alerts: []");
+        let fires = |expected: &&&str| expected.starts_with("exp_alerts:\n          - exp_labels:");
+        assert!(
+            of_rule.iter().filter(silent).count() > 0 && of_rule.iter().filter(fires).count() > 0,
+            "{name} is not seen both firing and silent"
+        );
+    }
+}
+
+#[test]
 fn every_alert_rule_is_described_and_names_metrics_that_there_are() {
     let manual = fs::read_to_string(examples().join("../../docs/monitoring.md")).expect("the page");
     let rules = fs::read_to_string(examples().join("alerts.yml")).expect("the rules");
@@ -473,16 +509,6 @@ fn long_work_shows_how_far_it_has_come_and_vanishes_when_it_is_done() {
         "coalesce((select steps_done <= steps_total and started_at <= clock_timestamp() and phase <> ''
                      from webhook.stat_progress_retention), true)",
     );
-}
-
-/// The value of a sample of `webhook.metrics()`, by its name with its labels.
-fn sample(shop: &mut Outbox, name: &str) -> f64 {
-    let text = shop.text("select webhook.metrics()");
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
-        .unwrap_or_else(|| panic!("no {name} in {text}"));
-    line.parse().unwrap_or_else(|_| panic!("{name} is {line}"))
 }
 
 /// Buffers that a scrape reads, and milliseconds that it takes.

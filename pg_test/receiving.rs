@@ -16,6 +16,7 @@ use webhook_outbox_test::{
     dice::Dice,
     example::Example,
     master_key::MasterKeyFile,
+    monitoring::sample,
     outbox::{Outbox, quoted},
     say,
     wait::wait_for,
@@ -365,6 +366,7 @@ fn our_sender_the_receiver_example_and_a_handler_work_together() {
     shop.run(&format!("select webhook.replay('{paid}')"));
     receiver.says(&format!("duplicate {paid}"));
 
+    assert_inbox(&mut shop, [3, 1, 0, 0, 0, 0], [2, 0]);
     let mut books = CLUSTER
         .connection("together")
         .user("books")
@@ -394,6 +396,7 @@ fn our_sender_the_receiver_example_and_a_handler_work_together() {
     );
     assert!(shop.is("accepted = 3 and duplicates = 1 and rejected = 0 from webhook.stat_inbox where handler is null"));
     assert!(shop.is("processed = 1 and failures = 1 and dead = 1 from webhook.stat_inbox where handler = 'books'"));
+    assert_inbox(&mut shop, [3, 1, 0, 1, 1, 0], [0, 1]);
 
     // The database says no, or is not there: the sender comes again.
     shop.run("select webhook.update_inbox_source('shop', enabled => false)");
@@ -409,6 +412,32 @@ fn our_sender_the_receiver_example_and_a_handler_work_together() {
     let refused = shop.emit("order.made", "acme", "{}");
     let delivery = shop.wait_for_state(&refused, &endpoint, "dead");
     assert_eq!(delivery.status, Some(401));
+    // What was refused with 503 and with 401 is counted, and not in what was accepted.
+    assert_inbox(&mut shop, [3, 1, 2, 1, 1, 0], [0, 1]);
+    // Another day begins with nothing; what is dead stays so.
+    shop.run("update webhook._inbox_count set day = day - 1");
+    assert_inbox(&mut shop, [0; 6], [0, 1]);
+}
+
+/// What metrics() says of the inbox: events of today by result, and open ones, unfinished and dead.
+#[track_caller]
+fn assert_inbox(shop: &mut Outbox<'_>, today: [i32; 6], open: [i32; 2]) {
+    let results = [
+        "accepted",
+        "duplicate",
+        "rejected",
+        "processed",
+        "failed",
+        "stale",
+    ];
+    for (result, wanted) in results.into_iter().zip(today) {
+        let name = format!("webhook_inbox_events_today{{result=\"{result}\"}}");
+        assert_eq!(sample(shop, &name), f64::from(wanted), "{name}");
+    }
+    for (state, wanted) in ["unfinished", "dead"].into_iter().zip(open) {
+        let name = format!("webhook_inbox_open{{state=\"{state}\"}}");
+        assert_eq!(sample(shop, &name), f64::from(wanted), "{name}");
+    }
 }
 
 /// The receiver example with the right to receive and no other.

@@ -3274,7 +3274,7 @@ as $$
     (30, 'webhook_keys_in_clear', 'gauge', 'Whether keys are stored unencrypted.'),
     (31, 'webhook_jobs_running', 'gauge', 'Long jobs of the leader that are not finished: replay, adopt.'),
     (32, 'webhook_findings_open', 'gauge', 'Gaps that reconcile found and that are still there.'),
-    (33, 'webhook_inbox_events_total', 'counter', 'What receive and the handlers made of events today, by result; begins anew each UTC day.'),
+    (33, 'webhook_inbox_events_today', 'gauge', 'What receive and the handlers made of events since the UTC day began, by result.'),
     (34, 'webhook_inbox_open', 'gauge', 'Received events by state: unfinished, dead; each counted up to 10000.')
 $$;
 
@@ -3410,7 +3410,7 @@ as $$
                select 'endpoint' from webhook._effective_endpoint e where e.state = 'paused') as p on p.scope = k.scope
    group by k.scope
   union all
-  select 'webhook_inbox_events_total', jsonb_build_object('result', k.result), coalesce(sum(c.total), 0)
+  select 'webhook_inbox_events_today', jsonb_build_object('result', k.result), coalesce(sum(c.total), 0)
     from unnest('{accepted,duplicate,rejected,processed,failed,stale}'::text[]) as k (result)
     left join (select n.result, n.total
                  from webhook._inbox_source s
@@ -3438,7 +3438,7 @@ select g.metric,
   from webhook._gauges() as g;
 
 comment on view webhook.stat_metrics is
-  'The samples that metrics() writes, a row each, for exporters that run queries. With type = ''counter'' or type = ''histogram'' it reads shared memory only; the counter that lives in a table, of the inbox, stands among the gauges.';
+  'The samples that metrics() writes, a row each, for exporters that run queries. With type = ''counter'' or type = ''histogram'' it reads shared memory only.';
 
 comment on column webhook.stat_metrics.family is 'Name of the metric.';
 

@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{place, wait::wait_for};
+use crate::{outbox::Outbox, place, wait::wait_for};
 
 /// How long one of them may take to answer for the first time.
 const SOON: Duration = Duration::from_secs(90);
@@ -91,6 +91,17 @@ pub fn program(path: &str, home: &Path) -> Command {
         command.uid(user).gid(group);
     }
     command
+}
+
+/// The value of a sample of `webhook.metrics()`, by its name with its labels.
+#[track_caller]
+pub fn sample(shop: &mut Outbox<'_>, name: &str) -> f64 {
+    let text = shop.text("select webhook.metrics()");
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+        .unwrap_or_else(|| panic!("no {name} in {text}"));
+    line.parse().unwrap_or_else(|_| panic!("{name} is {line}"))
 }
 
 /// Whether `promtool` accepts something that it reads from its standard input or from files.
