@@ -23,6 +23,7 @@ fn views_say_who_did_it_and_when() {
             "bool_and(first_attempt_at between webhook._event_time(event_id) and delivered_at) from webhook.deliveries",
             "threads > 0 and extension_version = (select extversion from pg_extension where extname = 'webhook_outbox') from webhook.stat_worker",
             "oldest_unread_at is null and oldest_unread_age is null from webhook.stat_queue",
+            "unread_events = 0 and oldest_unread_age is null from webhook.status()",
             "bool_and(created_by = session_user) from webhook.signing_keys",
         ] {
             assert!(shop.is(fact), "{fact}");
@@ -122,6 +123,9 @@ fn views_say_who_did_it_and_when() {
             "oldest_unread_at between date_trunc('milliseconds', '{began}'::timestamptz) and clock_timestamp()
              and oldest_unread_age between '0' and clock_timestamp() - '{began}' + interval '1 ms' from webhook.stat_queue"
         )));
+        assert!(shop.is(&format!(
+            "unread_events = 1 and oldest_unread_age between '0' and clock_timestamp() - '{began}' + interval '1 ms' from webhook.status()"
+        )));
         began
     };
 
@@ -136,6 +140,51 @@ fn views_say_who_did_it_and_when() {
     assert!(shop.is(&format!(
         "bool_and(requested_by = session_user and requested_at >= '{began}' and resumed = 0) from webhook.adoptions"
     )));
+}
+
+#[test]
+fn functions_that_list_say_what_was_given_and_what_is_in_force() {
+    let cluster = Cluster::start_usual();
+    let mut shop = Outbox::create(&cluster, "shop");
+    let parent = shop.emit("order.made", "acme", r#"{"n": 1}"#);
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let child = shop.emit_with(
+        "order.paid",
+        "acme",
+        r#"{"n": 2}"#,
+        &format!(", source => 'till', schema_version => '7', causation => '{parent}', traceparent => '{trace}'"),
+    );
+    shop.wait_until("(select unread = 2 from webhook.feed_status('acme'))");
+    for list in [
+        "webhook.events_after('acme')",
+        "webhook.export_events('acme')",
+    ] {
+        let of = |shop: &mut Outbox<'_>, event: &str| {
+            shop.column(&format!(
+                "select concat_ws(' ', source, schema_version, causation, traceparent) from {list} where event_id = '{event}'"
+            ))
+        };
+        assert_eq!(of(&mut shop, &parent), [""], "{list}");
+        assert_eq!(
+            of(&mut shop, &child),
+            [format!("till 7 {parent} {trace}")],
+            "{list}"
+        );
+    }
+    assert!(shop.is(
+        "count(distinct meaning) = count(*) and bool_and(meaning like '% %.') from webhook.limits()"
+    ));
+    // The oldest of those that were looked at, which are the newest.
+    for (events, oldest) in [(2, &parent), (1, &child)] {
+        assert!(
+            shop.is(&format!(
+                "p.events = {events} and p.oldest = e.published_at
+                   from webhook.preview_filter('acme', filter => '$.n > 0', max_events => {events}) p, webhook.events e
+                  where e.event_id = '{oldest}'"
+            )),
+            "{events}"
+        );
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ use webhook_outbox_test::{
     dice::Dice,
     meter::number,
     outbox::{Outbox, PATIENCE},
+    receiver::{Answer, Receiver},
     say,
     scene::{CATCH_UP, Scene, Subscription},
     storm::Ending,
@@ -325,6 +326,76 @@ fn the_status_of_a_feed_says_who_is_behind_and_why() {
     Outbox::join(&cluster, "shop").wait_until(&format!(
         "(select state = 'unread' and unread = 1 from webhook.feed_status('alpha', '{cursor}'))"
     ));
+}
+
+#[test]
+fn a_partner_is_synchronised_past_what_is_delivered_and_not_past_what_waits() {
+    let cluster = Cluster::plan()
+        .setting("webhook.retry_schedule", "1h")
+        .start();
+    let mut shop = Outbox::create(&cluster, "shop");
+    let receiver = Receiver::http();
+    receiver.script("/fails", vec![Answer::status(503), Answer::status(200)]);
+    receiver.behave("/hangs", |_| Answer::hang());
+    let good = shop.endpoint_with(
+        "alpha",
+        &receiver.url("/takes"),
+        ", event_types => '{good.*}'",
+    );
+    let bad = shop.endpoint_with(
+        "alpha",
+        &receiver.url("/fails"),
+        ", event_types => '{bad.*}'",
+    );
+    let slow = shop.endpoint_with(
+        "alpha",
+        &receiver.url("/hangs"),
+        ", event_types => '{slow.*}'",
+    );
+    let status = |shop: &mut Outbox<'_>, condition: &str| {
+        shop.is(&format!(
+            "({condition}) from webhook.partner_status('alpha')"
+        ))
+    };
+    // Everything is delivered: it is past the newest publication, and goes on.
+    let settled = "state = 'current' and synchronised_at >= last_published_at and now() - synchronised_at < '1 s'";
+    let event = shop.emit("good.event", "alpha", "{}");
+    shop.wait_for_state(&event, &good, "delivered");
+    wait_for("alpha is synchronised", PATIENCE, || {
+        status(&mut shop, settled)
+    });
+
+    // One waits for its next attempt: whatever is delivered after it, it is not past that one.
+    let waits = shop.emit("bad.event", "alpha", "{}");
+    let delivery = shop.wait_for_state(&waits, &bad, "retrying");
+    let event = shop.emit("good.event", "alpha", "{}");
+    shop.wait_for_state(&event, &good, "delivered");
+    let held = |event: &str| {
+        format!(
+            "state = 'behind' and synchronised_at <= webhook._event_time('{event}')
+             and webhook._event_time('{event}') - synchronised_at < '1 min' and synchronised_at < last_published_at"
+        )
+    };
+    assert!(status(&mut shop, &held(&waits)));
+    shop.run(&format!("select webhook.retry('{}', 'test')", delivery.id));
+    shop.wait_for_state(&waits, &bad, "delivered");
+    wait_for("alpha is synchronised again", PATIENCE, || {
+        status(&mut shop, settled)
+    });
+
+    // One is on the wire and has no row yet: it is before that one as well, until it has one, and after.
+    let hangs = shop.emit("slow.event", "alpha", "{}");
+    let before = format!("synchronised_at <= webhook._event_time('{hangs}')");
+    let mut looks = 0;
+    while shop.delivery(&hangs, &slow).is_none() {
+        assert!(status(&mut shop, &before), "look {looks}");
+        looks += 1;
+    }
+    assert!(looks > 5, "{looks} looks before it had a row");
+    wait_for("it is seen to wait", PATIENCE, || {
+        status(&mut shop, &held(&hangs))
+    });
+    say!("alpha was not past an event in memory in {looks} looks");
 }
 
 #[test]

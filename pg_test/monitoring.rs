@@ -442,7 +442,8 @@ fn a_monitor_needs_no_more_than_pg_monitor_and_nobody_else_reads_anything() {
             shop.run("reset role");
         }
     }
-    shop.run("set role watcher");
+    // Nor more than a transaction that may only read, which is what a GET of PostgREST is.
+    shop.run("set role watcher; begin read only; select webhook.dashboard(); select webhook.metrics(); commit");
     let page = shop.text("select webhook.dashboard()");
     assert!(
         page.contains("This role has no right to see them."),

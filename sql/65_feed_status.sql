@@ -13,12 +13,13 @@ security definer
 set search_path = pg_catalog, webhook, pg_temp
 as $$
 begin
-  select w.state, w.detail, w.queued > 0 or w.in_flight > 0
-    into worker, detail, busy
-    from webhook._worker() as w;
+  -- In this order: what is read meanwhile is in memory by the time that the leader is asked.
   select webhook._event_time(u.first_id)
     into oldest_unread_at
     from webhook._unread() as u;
+  select w.state, w.detail, w.queued > 0 or w.in_flight > 0
+    into worker, detail, busy
+    from webhook._worker() as w;
 end
 $$;
 comment on function webhook._feed_lag() is 'How far the leader is behind what is committed.';

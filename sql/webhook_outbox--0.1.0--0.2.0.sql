@@ -2982,6 +2982,31 @@ comment on function webhook.status() is 'State of the outbox in one row, with ad
 comment on column webhook.alerts.kind is
   'endpoint.warning, endpoint.disabled, endpoint.recovered, endpoint.missed, endpoint.blocked, endpoint.expiring, endpoint.expired, endpoint.unconfirmed, delivery.quarantined, delivery.filter, delivery.unconverted, delivery.unrecorded, delivery.expired, delivery.closed, event.fenced, inbox.dead or reconciliation.failed.';
 
+-- How a feed, its readers and a partner stand, and what the limits are here. SECURITY INVOKER, like the feed itself; how far
+-- the leader is behind is told by _feed_lag alone.
+
+create or replace function webhook._feed_lag(
+  out worker text,                  -- state of the leader
+  out detail text,                  -- the same in a sentence
+  out oldest_unread_at timestamptz, -- when the oldest event was emitted that is committed and not in the feed
+  out busy boolean                  -- whether the leader has pairs in memory, which have no row yet
+) returns record
+language plpgsql volatile parallel restricted
+-- SECURITY DEFINER: tells how far the leader is, and nothing of anybody's events.
+security definer
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+begin
+  -- In this order: what is read meanwhile is in memory by the time that the leader is asked.
+  select webhook._event_time(u.first_id)
+    into oldest_unread_at
+    from webhook._unread() as u;
+  select w.state, w.detail, w.queued > 0 or w.in_flight > 0
+    into worker, detail, busy
+    from webhook._worker() as w;
+end
+$$;
+
 -- How far replays of a range have come.
 
 create view webhook.replays as

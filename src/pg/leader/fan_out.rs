@@ -89,6 +89,11 @@ impl Leader {
                 whose: &whose,
             };
             let published: Vec<_> = sound.iter().map(|row| &row.event).collect();
+            // Once this commits, nothing is unread; that pairs are in memory is told before, or somebody who looks in
+            // between would take them for settled. `publish` says how many.
+            self.slot
+                .queued
+                .fetch_max(1, std::sync::atomic::Ordering::Relaxed);
             transaction(
                 self.owner,
                 false,
