@@ -152,6 +152,16 @@ impl<'c> Outbox<'c> {
         )
     }
 
+    /// Bytes of the partitions that have rows, indexes and TOAST included, by row.
+    pub fn bytes_per_row(&mut self, table: &str) -> f64 {
+        let bytes = self.number(&format!(
+            "select sum(pg_total_relation_size(relid))::bigint from pg_partition_tree('webhook.{table}')
+              where isleaf and pg_relation_size(relid) > 0"
+        ));
+        let rows = self.number(&format!("select count(*) from webhook.{table}"));
+        bytes as f64 / rows as f64
+    }
+
     /// Dead rows that the statistics know of in the extension's tables.
     pub fn dead_rows(&mut self) -> i64 {
         std::thread::sleep(Duration::from_millis(1_500));

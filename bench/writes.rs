@@ -1,6 +1,7 @@
 //! Writes: bytes of the write-ahead log and row versions that die per delivery, three endpoints, each event's share of
 //! what `emit` writes included: when all goes well, when a tenth of the first attempts fails, and of a backlog that takes
-//! longer than the first pass, so that deliveries are written before they are made.
+//! longer than the first pass, so that deliveries are written before they are made. And the bytes that each row takes on
+//! disk, its share of the indexes included, which docs/sizing.md counts on.
 
 use crate::{
     report::{Report, Target},
@@ -38,6 +39,13 @@ const CASES: [Case; 3] = [
         at_once: EVENTS,
         judged: false,
     },
+];
+
+/// Rows whose size on disk is told.
+const ROWS: [(&str, &str); 3] = [
+    ("on disk: an event", "_event"),
+    ("on disk: its place in the feed", "_feed"),
+    ("on disk: a delivery that succeeded at once", "_delivery"),
 ];
 
 /// Prints it.
@@ -83,6 +91,9 @@ pub fn report(report: &mut Report) {
             report.judged(&name("row versions that died"), died, "", limit);
             report.key("wal_per_delivery", all);
             report.key("dead_per_delivery", died);
+            for (what, table) in ROWS {
+                report.figure(what, outbox.bytes_per_row(table), "B");
+            }
         } else {
             report.figure(&name("WAL"), all, "B");
             report.figure(&name("row versions that died"), died, "");

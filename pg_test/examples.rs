@@ -1,5 +1,5 @@
 //! The examples run: receivers in Python, Node and Rust with the public Standard Webhooks libraries, senders in Python and
-//! Rust whose event commits with their change, a partner that catches up from the feed. Each is started as its own heading
+//! Rust (`postgres` and sqlx) whose event commits with their change, a partner that catches up from the feed. Each is started as its own heading
 //! says. The inbox example is run by receiving.rs, the acceptance by acceptance.rs, the demo by `make demo`.
 
 use std::{
@@ -11,6 +11,7 @@ use std::{
     sync::LazyLock,
 };
 
+use serde_json::Value;
 use webhook_outbox_test::{
     cluster::Cluster,
     example::{Example, node_modules, python},
@@ -81,6 +82,11 @@ fn senders_in_python_and_rust_tell_of_an_order_if_and_only_if_it_is_paid() {
         "host={} dbname=senders user=shop_application",
         CLUSTER.folder().display()
     );
+    // sqlx takes a URL; a folder of sockets goes into its query.
+    let url = format!(
+        "postgres:///senders?host={}&user=shop_application",
+        CLUSTER.folder().display()
+    );
     let send = |language: &str, order: &str| {
         let mut command = match language {
             "python" => {
@@ -88,14 +94,16 @@ fn senders_in_python_and_rust_tell_of_an_order_if_and_only_if_it_is_paid() {
                 command.arg(Example::path("sender/sender.py"));
                 command
             }
+            "sqlx" => Command::new(sqlx_example()),
             _ => Command::new(rust_example("sender")),
         };
+        let database = if language == "sqlx" { &url } else { &database };
         command
-            .args([&database, "acme", order])
+            .args([database, "acme", order])
             .output()
             .expect("the sender")
     };
-    for (language, order) in [("python", "1"), ("rust", "2")] {
+    for (language, order) in [("python", "1"), ("rust", "2"), ("sqlx", "3")] {
         let said = send(language, order);
         assert!(said.status.success(), "{said:?}");
         let said = String::from_utf8(said.stdout).expect("text");
@@ -123,7 +131,7 @@ fn senders_in_python_and_rust_tell_of_an_order_if_and_only_if_it_is_paid() {
         assert!(shop.is("not exists (select from shop_order where id = 99)"));
         shop.run("select webhook.grant_access('shop_application', 'emit', 'acme', '{order.*}')");
     }
-    assert!(shop.is("count(*) = 2 from webhook.events"));
+    assert!(shop.is("count(*) = 3 from webhook.events"));
 }
 
 #[test]
@@ -245,36 +253,52 @@ fn take_in(language: &str, start: impl Fn(&str, &str, &Path) -> Command) {
 /// The path of a program of examples/rust, built beside what the tests are built from.
 fn rust_example(name: &str) -> PathBuf {
     static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
-        let said = Command::new(env!("CARGO"))
-            .args([
-                "build",
-                "--locked",
-                "--quiet",
-                // With the features that the tests' own dependencies were built with: nothing is compiled twice.
-                "-p",
-                "webhook_outbox_test",
-                "-p",
-                "webhook_outbox_examples",
-                "--bins",
-                "--message-format=json",
-            ])
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
-            .output()
-            .expect("cargo");
-        assert!(
-            said.status.success(),
-            "{}",
-            String::from_utf8_lossy(&said.stderr)
-        );
-        let text = String::from_utf8(said.stdout).expect("text");
-        let program = text
-            .lines()
-            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-            .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-            .expect("a program");
+        // With the features that the tests' own dependencies were built with: nothing is compiled twice.
+        let program = built(&[
+            "-p",
+            "webhook_outbox_test",
+            "-p",
+            "webhook_outbox_examples",
+            "--bins",
+        ]);
         program.parent().expect("a folder").to_owned()
     });
     BUILT.join(name)
+}
+
+/// The sender with sqlx, which nothing else is built with.
+fn sqlx_example() -> &'static Path {
+    static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
+        built(&[
+            "-p",
+            "webhook_outbox_examples",
+            "--features",
+            "sqlx",
+            "--bin",
+            "sender_sqlx",
+        ])
+    });
+    &BUILT
+}
+
+/// A program that `cargo build` makes of these.
+fn built(what: &[&str]) -> PathBuf {
+    let said = Command::new(env!("CARGO"))
+        .args(["build", "--locked", "--quiet", "--message-format=json"])
+        .args(what)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        .output()
+        .expect("cargo");
+    assert!(
+        said.status.success(),
+        "{}",
+        String::from_utf8_lossy(&said.stderr)
+    );
+    let text = String::from_utf8(said.stdout).expect("text");
+    text.lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .expect("a program")
 }
 
 fn free_port() -> u16 {

@@ -235,6 +235,72 @@ fn a_healthy_outbox_under_traffic_is_never_accused() {
 }
 
 #[test]
+fn a_change_that_stayed_open_is_not_held_against_what_was_emitted_meanwhile() {
+    let mut shop = Outbox::create(&CLUSTER, "open_change");
+    let receiver = Receiver::http();
+    let endpoint = shop.endpoint_with(
+        "acme",
+        &receiver.url("/hook"),
+        ", event_types => '{order.*}'",
+    );
+    let first = shop.emit("order.paid", "acme", "{}");
+    shop.wait_for_state(&first, &endpoint, "delivered");
+
+    let mut slow = shop.another();
+    slow.run(&format!(
+        "begin; select webhook.update_endpoint({}, event_types => '{{order.*,refund.*}}')",
+        endpoint.id
+    ));
+    // Its transaction is younger than the change, and it is read before the change is there.
+    let between = shop.emit("refund.made", "acme", "{}");
+    let of_old_type = shop.emit("order.paid", "acme", "{}");
+    shop.wait_until(&format!(
+        "(select published_at is not null from webhook.events where event_id = '{between}')"
+    ));
+    shop.wait_for_state(&of_old_type, &endpoint, "delivered");
+    slow.run("commit");
+    // The leader goes by the change from here on.
+    let after = shop.emit("refund.made", "acme", "{}");
+    shop.wait_for_state(&after, &endpoint, "delivered");
+
+    assert_eq!(found(&mut shop, "null", true), BTreeSet::new());
+    assert!(
+        shop.is("not exists (select from webhook.requests where verb = 'repair')"),
+        "a repair of what is whole"
+    );
+    assert_eq!(
+        shop.number(&format!(
+            "select count(*) from webhook.deliveries where event_id = '{between}'"
+        )),
+        0
+    );
+
+    // And it is judged by it: what is missing since is found and sent, and nothing else.
+    shop.wait_until(&format!(
+        "exists (select from webhook._endpoint_seen as s join webhook._endpoint as p using (endpoint_id, changed_xid)
+                  where s.endpoint_id = {})",
+        endpoint.id
+    ));
+    let lost = shop.emit("refund.made", "acme", "{}");
+    shop.wait_for_state(&lost, &endpoint, "delivered");
+    shop.restart_leader();
+    shop.run(&format!(
+        "delete from webhook._delivery where event_id = '{lost}'"
+    ));
+    let missing = BTreeSet::from([format!("pair.missing {}", delivery_id(&lost, &endpoint))]);
+    assert_eq!(found(&mut shop, "null", true), missing);
+    shop.wait_for_state(&lost, &endpoint, "delivered");
+    assert_eq!(found(&mut shop, "null", true), BTreeSet::new());
+    assert!(
+        !receiver
+            .requests_for("/hook")
+            .iter()
+            .any(|request| request.header("webhook-id") == Some(between.as_str())),
+        "an event that was never owed was sent"
+    );
+}
+
+#[test]
 fn a_registered_query_runs_with_the_rights_of_its_owner_and_nobody_elses() {
     let mut shop = Outbox::create(&CLUSTER, "business");
     shop.run(

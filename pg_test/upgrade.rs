@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
+use serde_json::{Map, Value};
 use webhook_outbox_test::{
     cluster::Cluster,
     outbox::{Outbox, PATIENCE},
@@ -11,6 +12,12 @@ use webhook_outbox_test::{
 };
 
 const CATALOGUE: &str = include_str!("upgrade/catalogue.sql");
+
+/// Rows that are there before each update: what is not there cannot be lost.
+const KINDS: [&str; 11] = [
+    "event", "delivery", "attempt", "excerpt", "endpoint", "secret", "policy", "schema", "inbox",
+    "audit", "key",
+];
 
 /// Several polls of the leader: sleeping proves a non-event.
 const POLLS: Duration = Duration::from_millis(2_500);
@@ -61,21 +68,44 @@ fn every_older_version_becomes_the_present_one_and_goes_on() {
             shop.old_delivery(&old, &endpoint, state);
         }
         shop.run(
+            "select webhook.create_policy('patient', retry_schedule => '1h,2h', max_in_flight => 3);
+             select webhook.create_event_type('order.paid', description => 'paid');
+             select webhook.add_schema('order.paid', '1', '{\"type\": \"object\"}', '{\"total\": 1}');
+             select webhook.create_inbox_source('bank', 'v1', partner_id => 'a');
+             insert into webhook._inbox (inbox_id, source_id, event_id, partner_id, type, subject_version, bytes, body_hash, body)
+             select 1, source_id, 'evt_bank', 'a', 'money.came', 7, 2, '\\x01', '{}' from webhook._inbox_source",
+        );
+        shop.run(
             "create role reader; create role agent;
              select webhook.grant_access('reader', 'read');
              grant select on webhook.events to agent;
              revoke select on webhook.stat_worker from pg_monitor",
         );
         shop.wait_for_worker("idle: other version");
-        let rows = rows(&mut shop);
+        let before = rows(&mut shop);
+        for kind in KINDS {
+            assert!(
+                before
+                    .keys()
+                    .any(|row| row.starts_with(&format!("{kind} "))),
+                "{version}: no {kind} to lose"
+            );
+        }
 
         shop.run("alter extension webhook_outbox update");
         shop.wait_for_worker("running");
-        for (row, before) in &rows {
-            assert!(
-                self::rows(&mut shop).contains_key(row),
-                "{version}: {before} is gone"
-            );
+        let after = rows(&mut shop);
+        for (row, values) in &before {
+            let Some(kept) = after.get(row) else {
+                panic!("{version}: {row} is gone")
+            };
+            for (column, value) in values {
+                assert_eq!(
+                    kept.get(column),
+                    Some(value),
+                    "{version}: {column} of {row} has changed"
+                );
+            }
         }
         shop.wait_for_state(&open, &endpoint, "delivered");
         let next = shop.emit("order.paid", "a", "{}");
@@ -196,23 +226,30 @@ fn catalogue(outbox: &mut Outbox) -> BTreeMap<String, String> {
     objects
 }
 
-/// The keys of evidence and configuration, and what they belong to.
-fn rows(outbox: &mut Outbox) -> BTreeMap<String, String> {
+/// Evidence and configuration, row by row: what it is, and the values of its columns.
+fn rows(outbox: &mut Outbox) -> BTreeMap<String, Map<String, Value>> {
     let rows = outbox.rows(
-        "select format('event %s', event_id), body from webhook._event
-          union all select format('feed %s', pos), event_id from webhook._feed
-          union all select format('delivery %s %s %s', event_id, endpoint_id, attempt_count), state from webhook._delivery
-          union all select format('attempt %s %s %s %s', event_id, endpoint_id, attempt_no, outcome), '' from webhook._attempt
-          union all select format('excerpt %s %s %s', event_id, endpoint_id, body), '' from webhook._excerpt
-          union all select format('endpoint %s %s', endpoint_id, url), '' from webhook._endpoint
-          union all select format('audit %s %s', audit_id, verb), '' from webhook._audit
-          union all select format('seal key %s', key_id), '' from webhook._seal_key",
+        "select format('event %s', event_id), to_jsonb(t) from webhook._event as t
+          union all select format('feed %s', pos), to_jsonb(t) from webhook._feed as t
+          union all select format('delivery %s %s', event_id, endpoint_id), to_jsonb(t) from webhook._delivery as t
+          union all select format('attempt %s %s %s', event_id, endpoint_id, attempt_no), to_jsonb(t) from webhook._attempt as t
+          union all select format('excerpt %s %s %s', event_id, endpoint_id, attempt_no), to_jsonb(t) from webhook._excerpt as t
+          union all select format('endpoint %s', endpoint_id), to_jsonb(t) from webhook._endpoint as t
+          union all select format('secret %s', key_id), to_jsonb(t) from webhook._secret as t
+          union all select format('policy %s', name), to_jsonb(t) from webhook._policy as t
+          union all select format('type %s', name), to_jsonb(t) from webhook._event_type as t
+          union all select format('schema %s %s', event_type, version), to_jsonb(t) from webhook._event_schema as t
+          union all select format('source %s', name), to_jsonb(t) from webhook._inbox_source as t
+          union all select format('inbox %s', inbox_id), to_jsonb(t) from webhook._inbox as t
+          union all select format('audit %s', audit_id), to_jsonb(t) from webhook._audit as t
+          union all select format('key %s', key_id), to_jsonb(t) from webhook._seal_key as t",
     );
     rows.into_iter()
         .map(|row| {
+            let values = row[1].as_deref().expect("a row");
             (
                 row[0].clone().expect("a key"),
-                row[1].clone().unwrap_or_default(),
+                serde_json::from_str(values).expect("an object"),
             )
         })
         .collect()

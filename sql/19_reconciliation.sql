@@ -58,6 +58,18 @@ comment on column webhook._day_count.published is 'Most feed rows.';
 comment on column webhook._day_count.deliveries is 'Most deliveries.';
 comment on column webhook._day_count.attempts is 'Most attempts in the log.';
 
+create table webhook._endpoint_seen (
+  endpoint_id bigint not null,
+  changed_xid xid8 not null,
+  seen pg_snapshot not null,
+  constraint _endpoint_seen_pkey primary key (endpoint_id)
+);
+comment on table webhook._endpoint_seen is
+  'Since when the leader goes by the last change of an endpoint: when a change was made says nothing about when it was committed. Written by the leader alone; not dumped.';
+comment on column webhook._endpoint_seen.endpoint_id is 'The endpoint.';
+comment on column webhook._endpoint_seen.changed_xid is 'Transaction of that change.';
+comment on column webhook._endpoint_seen.seen is 'Snapshot taken after the leader had read it: events that are not visible in it are decided by what the endpoint is since.';
+
 create table webhook._reconciliation (
   name text collate "C" not null,
   event_type text collate "C" not null,

@@ -92,7 +92,9 @@ begin
        and e.event_id < high
        and (e.body is null) <> (t.event_id is not null);
 
-  -- Published, wanted, and no delivery. An endpoint is judged by what it was since before the event. Which types it wants is
+  -- Published, wanted, and no delivery. An endpoint is judged by what the leader knew it to be when it read the event: a
+  -- change may have been committed long after it was made, and after an event with a higher xid was read. One that was never
+  -- changed gets what its own transaction could not see, once the leader has read that it is there. Which types it wants is
   -- decided once for each of them, and whether an event is settled only for those in question.
   return query
     with type as materialized (
@@ -103,12 +105,18 @@ begin
          and e.origin = own
          and e.type <> 'webhook.test'),
     wanted as materialized (
-      select p.endpoint_id, p.partner_id, p.test, p.changed_xid, p.created_snapshot, t.type,
+      select p.endpoint_id, p.partner_id, p.test, t.type,
+             case when p.changed_xid = p.created_xid then p.created_snapshot else n.seen end as known_since,
              webhook._event_bound(greatest(p.state_changed_at, s.state_changed_at)) as from_id
         from webhook._endpoint as p
         join webhook._effective_endpoint as s on s.endpoint_id = p.endpoint_id and s.state = 'active'
         join type as t on t.partner_id = p.partner_id and webhook._type_matches(p.event_types, t.type)
+        left join webhook._endpoint_seen as n on n.endpoint_id = p.endpoint_id and n.changed_xid = p.changed_xid
        where p.origin = own
+         and (n.seen is not null
+              or (p.changed_xid = p.created_xid
+                  and exists (select from webhook._read_positions() as r
+                               where r.stream = 0 and pg_visible_in_snapshot(p.created_xid, coalesce(r.amid, r.before)))))
          -- What a filter or the subject has decided is not decided here once more.
          and coalesce(to_jsonb(p) ->> 'filter', to_jsonb(p) ->> 'subject_types') is null),
     missing as materialized (
@@ -118,9 +126,8 @@ begin
        where e.event_id >= low
          and e.event_id < high
          and e.origin = own
-         and w.changed_xid < e.xid
          and w.from_id < e.event_id
-         and not pg_visible_in_snapshot(e.xid, w.created_snapshot)
+         and not pg_visible_in_snapshot(e.xid, w.known_since)
          and not (e.type like 'webhook.endpoint.%' and e.subject_id = w.endpoint_id::text)
          and (e.body is not null or e.type ~ '(^|\.)(deleted|erased)$')
          and not exists (select from webhook._fenced as f where f.event_id = e.event_id)

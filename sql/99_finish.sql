@@ -1,5 +1,5 @@
 -- What a dump keeps, and the first wake. Rows of an extension's tables are dumped only when it says so.
--- Not dumped: _due, _ledger, _request, _day_count and _payload_progress. A copy has nothing to carry out; its leader begins its own ledger,
+-- Not dumped: _due, _ledger, _request, _day_count, _endpoint_seen and _payload_progress. A copy has nothing to carry out; its leader begins its own ledger,
 -- and what waited is in _delivery.
 
 -- Daily partitions are no members of the extension: pg_dump writes them as plain tables and attaches them.

@@ -86,6 +86,22 @@ comment on index webhook._inbox_count_day is 'Counters of days that are over, ol
 
 comment on column webhook._replay_progress.expired is 'Deliveries not made because those of the event are not kept any more: nobody can tell what is missing.';
 
+create table webhook._endpoint_seen (
+  endpoint_id bigint not null,
+  changed_xid xid8 not null,
+  seen pg_snapshot not null,
+  constraint _endpoint_seen_pkey primary key (endpoint_id)
+);
+
+comment on table webhook._endpoint_seen is
+  'Since when the leader goes by the last change of an endpoint: when a change was made says nothing about when it was committed. Written by the leader alone; not dumped.';
+
+comment on column webhook._endpoint_seen.endpoint_id is 'The endpoint.';
+
+comment on column webhook._endpoint_seen.changed_xid is 'Transaction of that change.';
+
+comment on column webhook._endpoint_seen.seen is 'Snapshot taken after the leader had read it: events that are not visible in it are decided by what the endpoint is since.';
+
 create or replace function webhook._foreign_code()
 returns text[] -- triggers, rules and policies on the extension's tables that are not its own; null = none
 language sql stable parallel safe
@@ -510,6 +526,231 @@ as $$
            when 'partner' then 'e.partner_id = $2'
            else 'e.subject_type = $3 and e.subject_id = $4' || case when of_partner then ' and e.partner_id = $2' else '' end
          end
+$$;
+
+create or replace function webhook._find_gaps(
+  since timestamptz,     -- emitted at this time or later
+  until timestamptz,     -- emitted before this time
+  settled timestamptz    -- and published before this one
+) returns table (
+  kind text,
+  object text,
+  happened_at timestamptz,
+  partner_id text,
+  event_id text,
+  endpoint_id bigint,
+  detail text
+)
+language plpgsql stable
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  low constant text := webhook._event_bound(since);
+  high constant text := webhook._event_bound(until);
+  low_pos constant bigint := webhook._pos_bound(since);
+  settled_pos constant bigint := webhook._pos_bound(settled);
+  own constant bigint := webhook._origin();
+  attempts_from constant text := webhook._event_bound(date_trunc('day', clock_timestamp()
+    - least(webhook._age('attempt'), webhook._age('delivery'),
+            webhook._age('event')), 'UTC') + interval '1 day');
+  events_from constant text := webhook._event_bound(date_trunc('day', clock_timestamp()
+    - webhook._age('event'), 'UTC') + interval '1 day');
+begin
+  -- Read, and not in the feed. The feed is searched up to an hour behind the range, and event by event for the rest.
+  return query
+    with place as materialized (select p.* from webhook._read_positions() as p),
+    unpublished as materialized (
+      select e.event_id, e.partner_id
+        from webhook._event as e
+       where e.event_id >= low
+         and e.event_id < high
+         and e.origin = own
+         and not exists (select from place as p
+                          where (p.stream = 0) <> (e.partner_id = any (p.partners))
+                            and not (pg_visible_in_snapshot(e.xid, p.before)
+                                     or (p.amid is not null and pg_visible_in_snapshot(e.xid, p.amid)
+                                         and (e.xid < p.to_xid or (e.xid = p.to_xid and e.event_id <= p.to_id)))))
+         and not exists (select from webhook._feed as f
+                          where f.partner_id = e.partner_id
+                            and f.event_id = e.event_id
+                            and f.pos >= low_pos
+                            and f.pos < webhook._pos_bound(until + interval '1 hour'))
+         and not exists (select from webhook._fenced as f where f.event_id = e.event_id))
+    select 'event.unpublished', u.event_id, webhook._event_time(u.event_id), u.partner_id, u.event_id, null::bigint,
+           'It was read and is not in the feed.'
+      from unpublished as u
+     where not exists (select from webhook._publication(u.partner_id, u.event_id) as p where p.pos is not null);
+
+  -- A payload that is gone without a tombstone, and one that is there in spite of its tombstone.
+  return query
+    select case when e.body is null then 'event.body_gone' else 'event.not_expunged' end, e.event_id, webhook._event_time(e.event_id),
+           e.partner_id, e.event_id, null::bigint,
+           case when e.body is null then 'Its payload is gone and it has no tombstone.' else 'It has a tombstone and a payload.' end
+      from webhook._event as e
+      left join webhook._tombstone as t
+             on t.event_id = e.event_id and t.body_sha256 = e.body_sha256 and t.event_id >= low and t.event_id < high
+     where e.event_id >= low
+       and e.event_id < high
+       and (e.body is null) <> (t.event_id is not null);
+
+  -- Published, wanted, and no delivery. An endpoint is judged by what the leader knew it to be when it read the event: a
+  -- change may have been committed long after it was made, and after an event with a higher xid was read. One that was never
+  -- changed gets what its own transaction could not see, once the leader has read that it is there. Which types it wants is
+  -- decided once for each of them, and whether an event is settled only for those in question.
+  return query
+    with type as materialized (
+      select distinct e.partner_id, e.type
+        from webhook._event as e
+       where e.event_id >= low
+         and e.event_id < high
+         and e.origin = own
+         and e.type <> 'webhook.test'),
+    wanted as materialized (
+      select p.endpoint_id, p.partner_id, p.test, t.type,
+             case when p.changed_xid = p.created_xid then p.created_snapshot else n.seen end as known_since,
+             webhook._event_bound(greatest(p.state_changed_at, s.state_changed_at)) as from_id
+        from webhook._endpoint as p
+        join webhook._effective_endpoint as s on s.endpoint_id = p.endpoint_id and s.state = 'active'
+        join type as t on t.partner_id = p.partner_id and webhook._type_matches(p.event_types, t.type)
+        left join webhook._endpoint_seen as n on n.endpoint_id = p.endpoint_id and n.changed_xid = p.changed_xid
+       where p.origin = own
+         and (n.seen is not null
+              or (p.changed_xid = p.created_xid
+                  and exists (select from webhook._read_positions() as r
+                               where r.stream = 0 and pg_visible_in_snapshot(p.created_xid, coalesce(r.amid, r.before)))))
+         -- What a filter or the subject has decided is not decided here once more.
+         and coalesce(to_jsonb(p) ->> 'filter', to_jsonb(p) ->> 'subject_types') is null),
+    missing as materialized (
+      select e.event_id, e.partner_id, w.endpoint_id
+        from webhook._event as e
+        join wanted as w on w.partner_id = e.partner_id and w.type = e.type and w.test = e.test
+       where e.event_id >= low
+         and e.event_id < high
+         and e.origin = own
+         and w.from_id < e.event_id
+         and not pg_visible_in_snapshot(e.xid, w.known_since)
+         and not (e.type like 'webhook.endpoint.%' and e.subject_id = w.endpoint_id::text)
+         and (e.body is not null or e.type ~ '(^|\.)(deleted|erased)$')
+         and not exists (select from webhook._fenced as f where f.event_id = e.event_id)
+         and not exists (select
+                           from webhook._delivery as d
+                          where d.event_id = e.event_id
+                            and d.endpoint_id = w.endpoint_id
+                            and d.event_id >= low
+                            and d.event_id < high)
+         -- One that is due is another fault.
+         and not exists (select
+                           from webhook._due as u
+                          where u.event_id = e.event_id
+                            and u.endpoint_id = w.endpoint_id
+                            and u.event_id >= low
+                            and u.event_id < high))
+    select 'pair.missing', webhook._delivery_id(m.event_id, m.endpoint_id), webhook._event_time(m.event_id), m.partner_id, m.event_id,
+           m.endpoint_id, 'The endpoint gets such events and has no delivery of this one.'
+      from missing as m
+     where (select n.pos from webhook._publication(m.partner_id, m.event_id) as n) < settled_pos;
+
+  -- A delivery and the due table.
+  return query
+    select 'delivery.not_due', webhook._delivery_id(d.event_id, d.endpoint_id), webhook._event_time(d.event_id), p.partner_id, d.event_id,
+           d.endpoint_id, format('It is %s and nobody would ever send it.', d.state)
+      from webhook._delivery as d
+      left join webhook._endpoint as p on p.endpoint_id = d.endpoint_id
+     where d.event_id >= low
+       and d.event_id < high
+       and d.state in ('pending', 'retrying')
+       and not exists (select
+                         from webhook._due as w
+                        where w.event_id = d.event_id and w.endpoint_id = d.endpoint_id and w.event_id >= low and w.event_id < high)
+       -- A copy has no due table until it is adopted.
+       and exists (select
+                     from webhook._event as e
+                    where e.event_id = d.event_id and e.origin = own and e.event_id >= low and e.event_id < high)
+     union all
+    select case when d.event_id is null then 'due.without_delivery' else 'due.settled' end,
+           webhook._delivery_id(w.event_id, w.endpoint_id), webhook._event_time(w.event_id), p.partner_id, w.event_id, w.endpoint_id,
+           case when d.event_id is null then 'It is due and has no delivery.' else format('It is due and the delivery is %s.', d.state) end
+      from webhook._due as w
+      left join webhook._delivery as d
+             on d.event_id = w.event_id and d.endpoint_id = w.endpoint_id and d.event_id >= low and d.event_id < high
+      left join webhook._endpoint as p on p.endpoint_id = w.endpoint_id
+     where w.event_id >= low
+       and w.event_id < high
+       and (d.event_id is null or d.state not in ('pending', 'retrying'));
+
+  -- A delivery, its event and its attempts.
+  return query
+    select g.kind, webhook._delivery_id(g.event_id, g.endpoint_id), webhook._event_time(g.event_id), p.partner_id, g.event_id,
+           g.endpoint_id, g.detail
+      from (select 'delivery.without_event' as kind, d.event_id, d.endpoint_id, 'Its event is gone.' as detail
+              from webhook._delivery as d
+             where d.event_id >= low
+               and d.event_id < high
+               and not exists (select from webhook._event as e where e.event_id = d.event_id and e.event_id >= low and e.event_id < high)
+             union all
+            select 'delivery.contradictory', d.event_id, d.endpoint_id,
+                   'It is delivered, and nobody knows when or by which attempt.'
+              from webhook._delivery as d
+             where d.event_id >= low
+               and d.event_id < high
+               and d.state = 'delivered'
+               and (d.delivered_at is null or d.attempt_count = 0)
+             union all
+            select 'attempt.missing', d.event_id, d.endpoint_id,
+                   format('The delivery has had %s attempts, the log has %s.', d.attempt_count, a.attempts)
+              from webhook._delivery as d
+             cross join lateral (select count(*) as attempts
+                                   from webhook._attempt as t
+                                  where t.event_id = d.event_id
+                                    and t.endpoint_id = d.endpoint_id) as a
+             where d.event_id >= greatest(low, attempts_from)
+               and d.event_id < high
+               and (d.attempt_count > 1 or (d.attempt_count = 1 and d.state <> 'delivered'))
+               and a.attempts < d.attempt_count
+             union all
+            select distinct 'attempt.without_delivery', a.event_id, a.endpoint_id, 'It has attempts and no delivery.'
+              from webhook._attempt as a
+             where a.event_id >= low
+               and a.event_id < high
+               and not exists (select
+                                 from webhook._delivery as d
+                                where d.event_id = a.event_id and d.endpoint_id = a.endpoint_id and d.event_id >= low and d.event_id < high)
+             union all
+            select distinct 'excerpt.without_delivery', x.event_id, x.endpoint_id, 'It has response excerpts and no delivery.'
+              from webhook._excerpt as x
+             where x.event_id >= low
+               and x.event_id < high
+               and not exists (select
+                                 from webhook._delivery as d
+                                where d.event_id = x.event_id and d.endpoint_id = x.endpoint_id and d.event_id >= low and d.event_id < high)) as g
+      left join webhook._endpoint as p on p.endpoint_id = g.endpoint_id;
+
+  -- The feed.
+  return query
+    -- Most events are published at once; the others are looked for one by one.
+    with lost as materialized (
+      select f.event_id, f.published_at, f.partner_id
+        from webhook._feed as f
+       where f.pos >= low_pos
+         and f.pos < webhook._pos_bound(until)
+         and f.event_id >= events_from
+         and not exists (select
+                           from webhook._event as e
+                          where e.event_id = f.event_id
+                            and e.event_id >= webhook._event_bound(since - interval '1 hour')
+                            and e.event_id < webhook._event_bound(until + interval '1 minute')))
+    select 'feed.without_event', f.event_id, f.published_at, f.partner_id, f.event_id, null::bigint, 'It is in the feed and its event is gone.'
+      from lost as f
+     where not exists (select from webhook._event as e where e.event_id = f.event_id)
+     union all
+    select 'feed.twice', f.event_id, min(f.published_at), f.partner_id, f.event_id, null::bigint, format('It is in the feed %s times.', count(*))
+      from webhook._feed as f
+     where f.pos >= low_pos
+       and f.pos < webhook._pos_bound(until)
+     group by f.partner_id, f.event_id
+    having count(*) > 1;
+end
 $$;
 
 create or replace function webhook.offboard(
@@ -4028,7 +4269,7 @@ begin
   end loop;
   for given in
     select c.oid::regclass as relation, c.relkind
-      from unnest('{webhook.stat_queue, webhook.replays, webhook.inbox_sources, webhook.subscriptions, webhook.stat_metrics, webhook.stat_progress_replay, webhook.stat_progress_adopt, webhook.stat_progress_retention, webhook.stat_progress_expunge}'::regclass[]) as r
+      from unnest('{webhook._endpoint_seen, webhook.stat_queue, webhook.replays, webhook.inbox_sources, webhook.subscriptions, webhook.stat_metrics, webhook.stat_progress_replay, webhook.stat_progress_adopt, webhook.stat_progress_retention, webhook.stat_progress_expunge}'::regclass[]) as r
       join pg_catalog.pg_class as c on c.oid = r
   loop
     execute format('alter table %s owner to %s', given.relation, owner);

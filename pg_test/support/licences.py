@@ -38,7 +38,7 @@ def main() -> int:
     host = re.search(r"^host: (\S+)", compiler, re.M)[1]
     packages = []
     for manifest in ("Cargo.toml", "fuzz/Cargo.toml"):
-        command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", host]
+        command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", host, "--all-features"]
         command += ["--manifest-path", manifest]
         packages += json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["packages"]
     packages = list({package["id"]: package for package in packages}.values())

@@ -10,6 +10,7 @@ cargo fmt --manifest-path fuzz/Cargo.toml --check
 # `pure` is the target folder of all that is built without PostgreSQL; `pg15` that of the extension, whose release
 # profile is the one installed and tested: both share their build scripts with the builds that follow.
 CARGO_TARGET_DIR=target/pure cargo clippy --locked --quiet --workspace --all-targets --no-default-features -- -D warnings
+CARGO_TARGET_DIR=target/pure cargo clippy --locked --quiet -p webhook_outbox_examples --features sqlx --bins -- -D warnings
 CARGO_TARGET_DIR=target/pure cargo clippy --locked --quiet --manifest-path fuzz/Cargo.toml --bins -- -D warnings
 PGRX_PG_CONFIG_PATH=$(header_pg_config 15) CARGO_TARGET_DIR=target/pg15 \
   cargo clippy --locked --quiet --release --all-targets --no-default-features --features pg15 -- -D warnings

@@ -74,6 +74,7 @@ impl Leader {
         self.configuration.apply_pauses(pauses);
         let applied = self.configuration.apply(endpoints);
         self.note_keys(&applied);
+        self.upkeep.changed(&applied.changed);
         self.set_all_limits();
         self.restore_conditions(conditions);
         self.restore_proofs(tries, warned);

@@ -152,6 +152,7 @@ impl Leader {
         self.deferred.extend(later);
         let applied = self.configuration.apply(now);
         self.note_keys(&applied);
+        self.upkeep.changed(&applied.changed);
         self.set_limits(&applied.changed);
         self.follow_proofs(&applied.changed);
         for id in &applied.renewed {

@@ -1,4 +1,4 @@
-//! Housekeeping: partitions ahead of time and a short ledger.
+//! Housekeeping: partitions ahead of time, a short ledger, and since when a change of an endpoint is known.
 
 use std::time::{Duration, Instant};
 
@@ -6,6 +6,7 @@ use super::Leader;
 use super::transaction::{Trouble, transaction};
 use crate::pg::emit::now_micros;
 use crate::pg::outbox;
+use crate::rules::ids::EndpointId;
 
 /// Tables with daily partitions.
 const PARTITIONED: [&str; 6] = [
@@ -29,6 +30,8 @@ pub struct Upkeep {
     next_table: usize,
     not_before: Instant,
     trimmed_at: i64,
+    /// Endpoints that were read anew, to be written down for reconciliation.
+    changed: Vec<EndpointId>,
 }
 
 impl Upkeep {
@@ -38,13 +41,22 @@ impl Upkeep {
             next_table: 0,
             not_before: Instant::now(),
             trimmed_at: 0,
+            changed: Vec::new(),
         }
+    }
+
+    /// The leader goes by what these endpoints are now.
+    pub fn changed(&mut self, ids: &[EndpointId]) {
+        self.changed.extend(ids);
     }
 }
 
 impl Leader {
     /// One small piece of housekeeping per round.
     pub fn keep_house(&mut self) -> Result<(), Trouble> {
+        if !self.upkeep.changed.is_empty() {
+            self.note_seen()?;
+        }
         if self.outcomes.changes.is_empty()
             && self.outcomes.closed.is_empty()
             && self.last_n - self.upkeep.trimmed_at > TRIM_EVERY
@@ -75,6 +87,33 @@ impl Leader {
                 .not_before
                 .saturating_duration_since(Instant::now())
         })
+    }
+
+    /// Tells reconciliation since when the changes of endpoints that were read count. An endpoint that was never changed
+    /// counts since it was made.
+    fn note_seen(&mut self) -> Result<(), Trouble> {
+        let mut ids = std::mem::take(&mut self.upkeep.changed);
+        ids.sort_unstable();
+        ids.dedup();
+        let (endpoints, changes): (Vec<i64>, Vec<u64>) = ids
+            .iter()
+            .filter_map(|id| Some((id.0, self.configuration.endpoint(*id)?)))
+            .filter(|(_, endpoint)| endpoint.changed_xid != endpoint.created_xid)
+            .map(|(id, endpoint)| (id, endpoint.changed_xid))
+            .unzip();
+        if endpoints.is_empty() {
+            return Ok(());
+        }
+        let noted = transaction(
+            self.owner,
+            false,
+            c"webhook leader: noting which changes of endpoints it knows",
+            || outbox::note_seen(endpoints, &changes),
+        );
+        if noted.is_err() {
+            self.upkeep.changed = ids;
+        }
+        noted
     }
 
     fn make_next_partition(&mut self) -> Result<(), Trouble> {

@@ -94,7 +94,9 @@ pub use requests::{
 };
 pub use results::{open_claim, record};
 pub use shape::{RevisionRow, fix_revisions, shapes_with_versions};
-pub use upkeep::{Position, add_partition, highest_incarnation, ledger, start_life, trim_ledger};
+pub use upkeep::{
+    Position, add_partition, highest_incarnation, ledger, note_seen, start_life, trim_ledger,
+};
 pub use version::{
     ConversionRow, Stored, Versions, conversions, event_versions, function, insert_version,
 };

@@ -55,6 +55,19 @@ statement!(
         and l.batch <> all (array(select p.batch from webhook._ledger as p where p.n = any ($2)))"
 );
 
+// A row of the same change stays: what it says is older.
+statement!(
+    NOTE_SEEN,
+    [Vec<i64>, Vec<&str>],
+    "insert into webhook._endpoint_seen as s (endpoint_id, changed_xid, seen)
+     select t.id, t.xid::xid8, pg_catalog.pg_current_snapshot()
+       from unnest($1, $2) as t (id, xid)
+      where not exists (select from webhook._endpoint_seen as k
+                         where k.endpoint_id = t.id and k.changed_xid = t.xid::xid8)
+     on conflict (endpoint_id) do update
+        set changed_xid = excluded.changed_xid, seen = excluded.seen"
+);
+
 statement!(
     ADD_PARTITION,
     [&str, Date],
@@ -142,6 +155,13 @@ pub fn start_life(n: i64, incarnation: i64) {
 /// Forgets rows before `low`, except those of the batches that hold the position of a stream.
 pub fn trim_ledger(low: i64, positions: Vec<i64>) {
     run(&TRIM, &[low.into(), positions.into()], |_| ());
+}
+
+/// Writes down that the leader has read changes of endpoints: their ids, and the transactions that made them.
+pub fn note_seen(endpoints: Vec<i64>, changes: &[u64]) {
+    let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    let changes: Vec<&str> = changes.iter().map(String::as_str).collect();
+    run(&NOTE_SEEN, &[endpoints.into(), changes.into()], |_| ());
 }
 
 /// Makes a partition; says whether one was made.
