@@ -84,6 +84,45 @@ fn requests_that_end_within_the_grace_are_recorded_before_the_shutdown() {
 }
 
 #[test]
+fn immediate_shutdown_during_a_request_tells_of_it_and_sends_it_again() {
+    let mut cluster = Cluster::start_usual();
+    let receiver = Receiver::http();
+    receiver.script("/hook", vec![Answer::hang()]);
+    let (endpoint, event) = {
+        let mut shop = Outbox::create(&cluster, "shop");
+        let endpoint = shop.endpoint("a", &receiver.url("/hook"));
+        let event = shop.emit("order.paid", "a", "{}");
+        receiver.wait_for(1, PATIENCE);
+        (endpoint, event)
+    };
+    // No grace: the request on the wire is cut off.
+    let took = cluster.stop(Shutdown::Immediate);
+    assert!(took < Duration::from_secs(5), "it took {took:?}");
+    receiver.script("/hook", vec![Answer::status(200)]);
+    cluster.start();
+    let mut shop = Outbox::join(&cluster, "shop");
+    shop.wait_for_state(&event, &endpoint, "delivered");
+    let attempts: Vec<_> = shop
+        .attempts(&event, &endpoint)
+        .into_iter()
+        .map(|attempt| (attempt.outcome, attempt.category, attempt.status))
+        .collect();
+    assert_eq!(
+        attempts,
+        [
+            ("retry".to_owned(), Some("lost".to_owned()), None),
+            ("delivered".to_owned(), None, Some(200)),
+        ]
+    );
+    let ids: Vec<_> = receiver
+        .requests()
+        .iter()
+        .map(|request| request.header("webhook-id").map(str::to_owned))
+        .collect();
+    assert_eq!(ids, [Some(event.clone()), Some(event)]);
+}
+
+#[test]
 fn extension_can_be_dropped_during_a_request_and_created_again() {
     let cluster = Cluster::plan()
         .setting("webhook.request_timeout", "10min")
@@ -140,6 +179,39 @@ fn databases_can_be_renamed_copied_and_dropped_although_the_leader_is_connected(
     wait_for_leaders(&cluster, 0);
     // The place of the one is taken by the next.
     prove_delivery(&mut Outbox::create(&cluster, "store"));
+}
+
+#[test]
+fn a_database_can_be_moved_to_another_tablespace_although_the_leader_is_connected() {
+    let cluster = Cluster::start_usual();
+    let receiver = Receiver::http();
+    let mut shop = Outbox::create(&cluster, "shop");
+    let endpoint = shop.endpoint("a", &receiver.url("/hook"));
+    let before = shop.emit("order.paid", "a", "{}");
+    shop.wait_for_state(&before, &endpoint, "delivered");
+    let leader = shop.leader();
+    drop(shop);
+
+    let mut other = cluster.connect("postgres");
+    for statement in [
+        // A folder of its own inside the data folder does for a test.
+        "set allow_in_place_tablespaces = on",
+        "create tablespace elsewhere location ''",
+        "alter database shop set tablespace elsewhere",
+    ] {
+        other
+            .batch_execute(statement)
+            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+    let mut shop = Outbox::join(&cluster, "shop");
+    assert!(shop.is(
+        "t.spcname = 'elsewhere' from pg_database d join pg_tablespace t on t.oid = d.dattablespace where d.datname = 'shop'"
+    ));
+    shop.wait_for_worker("running");
+    assert_ne!(shop.leader(), leader, "it has left, and is back");
+    let after = shop.emit("order.paid", "a", "{}");
+    shop.wait_for_state(&after, &endpoint, "delivered");
+    assert_eq!(receiver.count(), 2);
 }
 
 #[test]

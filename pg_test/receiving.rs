@@ -94,10 +94,57 @@ fn eight_sessions_that_receive_one_event_take_it_in_once() {
     assert!(shop.is(&format!(
         "accepted = {EVENTS} and duplicates = 7 * {EVENTS} and rejected = 0 from webhook.stat_inbox where handler is null"
     )));
+    // Six sessions that do not fail and do not wait for each other take them on: one side effect for each event.
+    shop.run("create table effect (event_id text, session integer)");
+    let start = Barrier::new(6);
+    thread::scope(|scope| {
+        for number in 0..6_u64 {
+            let mut session = shop.another();
+            let start = &start;
+            scope.spawn(move || {
+                start.wait();
+                take_all(&mut session, number);
+            });
+        }
+    });
+    assert!(shop.is(&format!(
+        "count(*) = {EVENTS} and count(distinct event_id) = {EVENTS} from effect"
+    )));
+    assert!(shop.is(&format!(
+        "count(*) = {EVENTS} and bool_and(state = 'processed' and attempts = 1) from webhook.inbox"
+    )));
+    let took_part = shop.number("select count(distinct session) from effect");
+    assert!(took_part > 1, "one session alone did everything");
     say!(
-        "receiving: {} results, one acceptance per event",
+        "receiving: {} results, one acceptance and one effect per event, by {took_part} sessions",
         results.len()
     );
+}
+
+/// Claims two at a time, has the effect and finishes in one transaction, until nothing is open.
+fn take_all(session: &mut Outbox<'_>, number: u64) {
+    loop {
+        let claimed =
+            session.rows("select claim_id, event_id from webhook.claim_inbox('books', 2)");
+        if claimed.is_empty() {
+            if session.is(
+                "not exists (select from webhook.inbox where state in ('pending', 'claimed', 'retrying'))",
+            ) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        for claim in claimed {
+            let (claim, event) = (
+                claim[0].clone().unwrap_or_default(),
+                claim[1].clone().unwrap_or_default(),
+            );
+            session.run(&format!(
+                "begin; insert into effect values ({}, {number}); select webhook.finish_inbox({claim}); commit",
+                quoted(&event)
+            ));
+        }
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ pub mod monitoring;
 pub mod outbox;
 pub mod past;
 pub mod proxy;
+pub mod psql;
 pub mod receiver;
 pub mod reckoning;
 pub mod scene;

@@ -1,4 +1,5 @@
-//! Servers beside a server: a standby that follows it, its promotion, and a disk that is soon full.
+//! Servers beside a server: a standby that follows it, its promotion, a backup that is recovered, and a disk that is soon
+//! full.
 
 use std::{fs, process::Command, time::Duration};
 
@@ -11,8 +12,17 @@ use crate::{
 impl Cluster {
     /// A standby that follows this server, made from a base backup.
     pub fn standby(&self) -> Cluster {
+        let mut standby = self.base_backup();
+        // Not by -R: a client library newer than that of the server writes options that the server does not know.
+        standby.follow(self);
+        standby.start();
+        standby
+    }
+
+    /// A server that does not run yet, made from a base backup of this one.
+    pub fn base_backup(&self) -> Cluster {
         let folder = place::temporary_folder();
-        let mut standby = Cluster {
+        let backup = Cluster {
             programs: self.programs.clone(),
             watchdog: watchdog(&folder),
             folder,
@@ -22,7 +32,7 @@ impl Cluster {
         let output = self
             .program("pg_basebackup")
             .args(["-c", "fast", "-X", "stream", "-N", "-D"])
-            .arg(standby.data_folder())
+            .arg(backup.data_folder())
             .output()
             .unwrap_or_else(|error| panic!("could not run pg_basebackup: {error}"));
         assert!(
@@ -30,11 +40,25 @@ impl Cluster {
             "pg_basebackup: {}",
             String::from_utf8_lossy(&output.stderr)
         );
-        // Not by -R: a client library newer than that of the server writes options that the server does not know.
-        standby.follow(self);
-        standby.write_settings();
-        standby.start();
-        standby
+        backup.write_settings();
+        backup
+    }
+
+    /// Makes this server, which is stopped, recover at its next start, with the settings that say from where and how far.
+    pub fn recover_at_start(&mut self, settings: &[(&str, &str)]) {
+        let signal = self.data_folder().join("recovery.signal");
+        fs::write(&signal, "").expect("recovery.signal");
+        place::give_to_server(&signal);
+        for (name, value) in settings {
+            self.set(name, value);
+        }
+    }
+
+    /// Waits until a server that recovers is a primary.
+    pub fn wait_for_end_of_recovery(&self) {
+        wait_for("the server is a primary", Duration::from_secs(30), || {
+            !self.in_recovery()
+        });
     }
 
     /// Makes a standby a primary, and waits until it is one.
@@ -42,9 +66,7 @@ impl Cluster {
         self.connect("postgres")
             .batch_execute("select pg_promote()")
             .expect("pg_promote");
-        wait_for("the standby is a primary", Duration::from_secs(120), || {
-            !self.in_recovery()
-        });
+        self.wait_for_end_of_recovery();
     }
 
     /// Makes this server, which is stopped, follow another one at its next start.
