@@ -87,7 +87,7 @@ campaign: stage ## the long forms: 200 kills under load, a soak, an outage with 
 	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \
 	  WEBHOOK_KILLS=200 WEBHOOK_EVENTS=50000 cargo test --locked --quiet -p webhook_outbox_test --test campaign; \
 	  WEBHOOK_SOAK_SECONDS=900 cargo test --locked --quiet -p webhook_outbox_test --test soak; \
-	  WEBHOOK_ROWS=1000000 cargo run --locked --quiet --release -p webhook_outbox_bench -- outage
+	  WEBHOOK_ROWS=1000000 WEBHOOK_JUDGE=1 cargo run --locked --quiet --release -p webhook_outbox_bench -- outage
 	@fuzz/run
 
 bench: stage ## every measurement beside bare clients, table and bench/out/results.json (PART=... for one of them)

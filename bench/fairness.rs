@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::report::{Report, Target};
 use postgres::Client;
 use webhook_outbox_test::{
     cluster::Cluster,
@@ -21,15 +22,23 @@ use webhook_outbox_test::{
 };
 
 const SMALL: usize = 50;
+/// The slowest event of a small partner, and its ratios to the slowest alone: the same second, already parked. Far below
+/// what waiting for the queue would take, which is minutes.
+const SLOWEST_MS: f64 = 1_000.0;
+const RATIOS: [f64; 2] = [25.0, 10.0];
 const DEADLINE: Duration = Duration::from_secs(300);
 
 /// Prints it.
-pub fn print() {
+pub fn report(report: &mut Report) {
     let (rounds, rows) = (number("WEBHOOK_ROUNDS", 3), number("WEBHOOK_ROWS", 100_000));
-    println!(
-        "one partner with {rows} queued events, {SMALL} partners with one each: commit to arrival of theirs, ms"
+    report.part(
+        "fairness",
+        &format!(
+            "one partner with {rows} queued events, {SMALL} partners with one each: commit to arrival of theirs, ms"
+        ),
     );
     let (mut same_second, mut parked) = (Vec::new(), Vec::new());
+    let mut slowest = Vec::new();
     for round in 1..=rounds {
         let times = run(rows);
         println!("{round}: alone           {}", times[0]);
@@ -45,12 +54,30 @@ pub fn print() {
         );
         same_second.push(times[1].max / times[0].max);
         parked.push(times[2].max / times[0].max);
+        slowest.push(times[1].max);
     }
-    println!(
-        "median ratio of the slowest: the same second {:.1}, already parked {:.1}",
-        median(&mut same_second),
-        median(&mut parked)
+    let (same_second, parked) = (median(&mut same_second), median(&mut parked));
+    // The ratio of two short times says little where both are short: the time itself is bounded, too.
+    report.judged(
+        "slowest of the small ones, the same second",
+        median(&mut slowest),
+        "ms",
+        Target::AtMost(SLOWEST_MS),
     );
+    report.judged(
+        "slowest / slowest alone, the same second",
+        same_second,
+        "",
+        Target::AtMost(RATIOS[0]),
+    );
+    report.judged(
+        "slowest / slowest alone, already parked",
+        parked,
+        "",
+        Target::AtMost(RATIOS[1]),
+    );
+    report.key("fairness_same_second_ratio", same_second);
+    report.key("fairness_parked_ratio", parked);
 }
 
 fn run(rows: usize) -> [Times; 3] {

@@ -32,6 +32,8 @@ const WATCH: Duration = Duration::from_secs(20);
 const SAMPLE: Duration = Duration::from_millis(100);
 /// Samples of the ramp that are shown.
 const RAMP: usize = 30;
+/// Of which these are its beginning: the probe, and what it lets follow.
+const RAMP_BEGINS: usize = 2;
 /// What a request takes at first, and later.
 const SERVICE: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(2)];
 /// Requests that are the first ones: two seconds of them at full width.
@@ -86,15 +88,15 @@ pub fn report(report: &mut Report) {
     );
     // At least 200/s, or something is wrong.
     let deadline = Duration::from_secs(120 + rows as u64 / 200);
-    let (mut ramp, mut peak) = (Vec::new(), 0);
+    let (mut widths, mut peak) = (Vec::new(), 0);
     while accepted.load(Ordering::SeqCst) < rows {
         sleep(SAMPLE);
         let most = receiver.peak();
         // Also the requests: a million of them are a gigabyte.
         receiver.forget();
         peak = peak.max(most);
-        if ramp.len() < RAMP {
-            ramp.push(most.to_string());
+        if widths.len() < RAMP {
+            widths.push(most);
         }
         memory = memory.max(anonymous_kb(leader));
         assert!(
@@ -109,7 +111,11 @@ pub fn report(report: &mut Report) {
     });
     println!(
         "ramp, most requests at once in each {SAMPLE:?}: {}",
-        ramp.join(" ")
+        widths
+            .iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
     );
     println!(
         "drained in {took:.1} s, {:.0}/s; at most {peak} requests at once, the cap is {CAP}; leader RssAnon at most {memory} kB",
@@ -127,10 +133,36 @@ pub fn report(report: &mut Report) {
         &mut sql,
         "select count(*) from webhook.deliveries where state <> 'delivered'",
     );
-    println!(
-        "{} requests too many, {dead} deliveries not delivered",
-        accepted.load(Ordering::SeqCst) - rows
+    report.judged(
+        "most requests at once",
+        peak as f64,
+        "",
+        Target::AtMost(CAP as f64),
     );
+    // It starts with one request, which is answered after 100 ms, then two, and opens its window from there.
+    let first = widths.iter().take(RAMP_BEGINS).max();
+    let later = widths.iter().skip(RAMP_BEGINS).max();
+    report.judged(
+        "requests at once when it begins",
+        first.map_or(CAP, |most| *most) as f64,
+        "",
+        Target::AtMost(CAP as f64 / 2.0),
+    );
+    report.judged(
+        "most requests at once after that",
+        later.map_or(0, |most| *most) as f64,
+        "",
+        Target::AtLeast(CAP as f64 / 2.0 + 1.0),
+    );
+    report.judged(
+        "deliveries not delivered",
+        dead as f64,
+        "",
+        Target::AtMost(0.0),
+    );
+    let twice = accepted.load(Ordering::SeqCst) - rows;
+    report.judged("requests too many", twice as f64, "", Target::AtMost(0.0));
+    report.key("outage_drain_per_s", rows as f64 / took);
 }
 
 /// Emits, and waits until every pair has its row.

@@ -71,6 +71,24 @@ impl Report {
         }));
     }
 
+    /// What did not reach its target.
+    pub fn missed(&self) -> Vec<String> {
+        self.rows
+            .iter()
+            .filter(|row| row["reached"] == false)
+            .map(|row| {
+                let text = |name: &str| row[name].as_str().unwrap_or_default();
+                format!(
+                    "{}: {} is {}, target {}",
+                    text("part"),
+                    text("measure"),
+                    row["value"],
+                    text("target")
+                )
+            })
+            .collect()
+    }
+
     /// Writes everything down.
     pub fn write(&self) -> std::io::Result<PathBuf> {
         let path = folder()?.join("results.json");

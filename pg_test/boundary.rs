@@ -93,6 +93,21 @@ fn a_name_that_leads_inside_is_blocked_and_no_socket_is_opened() {
         assert_eq!(delivery.status, None, "{name}");
         let attempt = shop.attempts(&event, endpoint).remove(0);
         assert_eq!(attempt.phase.as_deref(), Some("resolve"), "{name}");
+        // At the first one: it says that the URL is wrong, not that the receiver is ill.
+        shop.wait_for_alert(endpoint, "endpoint.blocked");
+        assert!(
+            shop.is(&format!(
+                "(severity, partner_id) = ('critical', 'inside') and detail !~ '[0-9]'
+                   from webhook.alerts where endpoint_id = {}",
+                endpoint.id
+            )),
+            "{name}"
+        );
+    }
+    let next = shop.emit("order.paid", "inside", "{}");
+    for (name, endpoint) in &endpoints {
+        shop.wait_for_attempts(&next, endpoint, 1);
+        assert_eq!(shop.alerts(endpoint), ["endpoint.blocked"], "{name}");
     }
     assert_eq!((v4.connections(), v6.connections()), (0, 0));
 }

@@ -12,6 +12,15 @@ use webhook_outbox_test::{
 
 static CLUSTER: LazyLock<Cluster> = LazyLock::new(Cluster::start_usual);
 const SAMPLE: &str = include_str!("../examples/catalogue.sql");
+/// Headers that every request has, whatever it brings.
+const TRANSPORT: [&str; 6] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "user-agent",
+];
 /// A schema that wants one text, enforced.
 const STRICT: &str = r#"select webhook.add_schema('order.paid', '1',
     '{"type": "object", "required": ["order"], "properties": {"order": {"type": "string", "description": "which"}}}',
@@ -118,22 +127,52 @@ fn the_openapi_document_is_valid_by_a_public_validator() {
     assert!(shop.is(&format!(
         "{narrowed} <@ '{{api_key.created,api_key.revoked,balance.low}}' and cardinality({narrowed}) = 3"
     )));
-    // Header parameters are those that are sent.
-    let headers = shop.column(
-        "select jsonb_object_keys(webhook.openapi() -> 'components' -> 'parameters') order by 1",
+    // Header parameters are those that are sent, when everything is given.
+    let receiver = Receiver::http();
+    shop.endpoint("given", &receiver.url("/in"));
+    let parent = shop.emit("no.schema", "given", "{}");
+    shop.emit_with(
+        "no.schema",
+        "given",
+        "{}",
+        &format!(
+            ", subject_type => 'order', subject_id => '7', subject_version => 1, source => 'shop', scope => 'eu',
+             occurred_at => now(), correlation_id => 'c 1', causation => '{parent}', schema_version => '1',
+             traceparent => '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'"
+        ),
     );
+    let requests = receiver.wait_for(2, PATIENCE);
+    let headers_of = |event: &dyn Fn(&str) -> bool| -> Vec<String> {
+        let request = requests
+            .iter()
+            .find(|request| event(request.header("webhook-id").unwrap_or_default()))
+            .expect("the request");
+        let mut names: Vec<String> = request
+            .headers
+            .iter()
+            .map(|(name, _)| name.to_ascii_lowercase())
+            .filter(|name| !TRANSPORT.contains(&name.as_str()))
+            .collect();
+        names.sort();
+        names
+    };
+    let described = |shop: &mut Outbox, required: &str| {
+        shop.column(&format!(
+            "select p.key from jsonb_each(webhook.openapi() -> 'components' -> 'parameters') as p
+              where (p.value ->> 'required')::boolean in ({required}) order by p.key collate \"C\""
+        ))
+    };
     assert_eq!(
-        headers,
-        [
-            "traceparent",
-            "webhook-attempt",
-            "webhook-delivery",
-            "webhook-id",
-            "webhook-key-id",
-            "webhook-signature",
-            "webhook-timestamp"
-        ]
+        described(&mut shop, "true, false"),
+        headers_of(&|id| id != parent)
     );
+    assert_eq!(described(&mut shop, "true"), headers_of(&|id| id == parent));
+    // And each type names them.
+    assert!(shop.is(
+        "bool_and(jsonb_array_length(w.value -> 'post' -> 'parameters')
+                  = (select count(*) from jsonb_object_keys(webhook.openapi() -> 'components' -> 'parameters')))
+           from jsonb_each(webhook.openapi() -> 'webhooks') as w"
+    ));
 }
 
 #[test]

@@ -255,24 +255,36 @@ fn every_message_in_troubleshooting_is_one_of_the_source() {
 #[test]
 fn every_kind_of_alert_has_its_row_in_operations_and_in_the_sql_reference() {
     let (operations, reference) = (page("docs/operations.md"), page("docs/sql.md"));
-    let mut kinds = BTreeSet::new();
-    for file in files(&root().join("src/pg")) {
-        let text = fs::read_to_string(&file).expect("a source");
-        // Texts like "endpoint.warning" are kinds of alerts and nothing else.
-        for text in text.split('"').skip(1).step_by(2) {
-            if let Some((of, what)) = text.split_once('.')
-                && ["endpoint", "delivery", "event"].contains(&of)
-                && what.chars().all(|c| c.is_ascii_lowercase())
-            {
-                kinds.insert(text.to_owned());
-            }
-        }
-    }
+    let kinds = kinds_of_alerts();
     assert!(kinds.len() >= 13, "{kinds:?}");
     for kind in kinds {
         assert!(
             operations.contains(&format!("`{kind}`")) && reference.contains(&format!("`{kind}`")),
             "nothing about the alert {kind}"
+        );
+    }
+}
+
+#[test]
+fn every_kind_of_alert_is_raised_in_a_test() {
+    let tests: Vec<String> = files(&root().join("pg_test"))
+        .into_iter()
+        .filter(|file| {
+            let path = file.to_string_lossy();
+            let kind = file.extension().and_then(|kind| kind.to_str());
+            (kind == Some("rs") && !path.ends_with("completeness.rs"))
+                || (kind == Some("sql") && path.contains("pg_test/sql/"))
+        })
+        .map(|file| fs::read_to_string(file).expect("a test"))
+        .collect();
+    for kind in kinds_of_alerts() {
+        // As one text: comments and lists of several are no tests of it.
+        let quotes = [format!("\"{kind}\""), format!("'{kind}'")];
+        assert!(
+            tests
+                .iter()
+                .any(|test| quotes.iter().any(|quoted| test.contains(quoted))),
+            "no test raises the alert {kind}"
         );
     }
 }
@@ -302,6 +314,24 @@ fn vectors_that_are_published_are_those_that_are_tested() {
         );
     }
     assert_eq!(published, 3);
+}
+
+/// What the leader may raise, as its source has it.
+fn kinds_of_alerts() -> BTreeSet<String> {
+    let mut kinds = BTreeSet::new();
+    for file in files(&root().join("src/pg")) {
+        let text = fs::read_to_string(&file).expect("a source");
+        // Texts like "endpoint.warning" are kinds of alerts and nothing else.
+        for text in text.split('"').skip(1).step_by(2) {
+            if let Some((of, what)) = text.split_once('.')
+                && ["endpoint", "delivery", "event"].contains(&of)
+                && what.chars().all(|c| c.is_ascii_lowercase())
+            {
+                kinds.insert(text.to_owned());
+            }
+        }
+    }
+    kinds
 }
 
 /// Whether a line of the source has the parts of a message in their order; `...` stands for anything.

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use webhook_outbox_test::{
     cluster::Cluster,
     outbox::{Endpoint, Outbox, PATIENCE},
-    receiver::Receiver,
+    receiver::{Answer, Receiver},
 };
 
 #[path = "filters/crashes.rs"]
@@ -292,8 +292,22 @@ fn test_events_never_reach_live_endpoints_nor_the_reverse_whatever_the_filter() 
         }
     }
     shop.wait_until("not exists (select from webhook.deliveries where partner_id = 'modes' and state <> 'delivered')");
+    let mut failed: Vec<(bool, String, Endpoint)> = Vec::new();
     for test in [false, true] {
         for which in ["all", "failed", "missing"] {
+            // One failed event of each mode is there to be found.
+            if which == "failed" {
+                let path = format!("/{test}/failing");
+                receiver.script(&path, vec![Answer::status(404), Answer::status(200)]);
+                let endpoint = shop.endpoint_with(
+                    "modes",
+                    &receiver.url(&path),
+                    &format!(", test => {test}, event_types => '{{c.d}}'"),
+                );
+                let event = shop.emit_with("c.d", "modes", "{}", &format!(", test => {test}"));
+                shop.wait_for_state(&event, &endpoint, "dead");
+                failed.push((test, event, endpoint));
+            }
             let replay = shop.number(&format!(
                 "select request_id from webhook.replay_range('modes', now() - interval '1 hour', now(), 'again', which => '{which}', test => {test})"
             ));
@@ -306,6 +320,15 @@ fn test_events_never_reach_live_endpoints_nor_the_reverse_whatever_the_filter() 
     for (test, event) in &events {
         for (mode, _, endpoint) in &endpoints {
             assert!(mode == test || shop.delivery(event, endpoint).is_none());
+        }
+    }
+    for (mode, event, endpoint) in &failed {
+        assert_eq!(
+            shop.wait_for_state(event, endpoint, "delivered").attempts,
+            2
+        );
+        for (other, _, elsewhere) in &failed {
+            assert!(mode == other || shop.delivery(event, elsewhere).is_none());
         }
     }
     for request in receiver.requests() {

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use postgres::fallible_iterator::FallibleIterator;
 use serde_json::Value;
 use webhook_outbox_test::{
     arrivals::json,
@@ -208,6 +209,40 @@ fn an_alert_that_a_verb_wrote_is_notified_as_well() {
     ));
     let heard = heard_about(&mut listener, &endpoint);
     assert_eq!(heard["severity"], "info", "{heard}");
+}
+
+#[test]
+fn nobody_but_the_leader_notifies_neither_emit_nor_a_verb() {
+    let mut cluster = Cluster::start_usual();
+    Outbox::create(&cluster, "shop");
+    cluster.reload(&[("webhook.enabled", "off")]);
+    let mut shop = Outbox::join(&cluster, "shop");
+    shop.wait_for_worker("off");
+    let receiver = Receiver::http();
+    let endpoint = shop.endpoint("quiet", &receiver.url("/hook"));
+    let mut listener = cluster.connect("shop");
+    listener
+        .batch_execute("listen webhook_alerts")
+        .expect("listen");
+    // Whoever notifies commits behind a lock of the whole server, one at a time.
+    shop.emit("order.paid", "quiet", "{}");
+    shop.run(&format!(
+        "select webhook.disable_endpoint({}, 'no more')",
+        endpoint.id
+    ));
+    assert_eq!(shop.alerts(&endpoint), ["endpoint.disabled"]);
+    let mut heard = |time: Duration| {
+        let mut notifications = listener.notifications();
+        let mut some = notifications.timeout_iter(time);
+        let heard = some.next().expect("the connection");
+        heard.map(|notification| notification.payload().to_owned())
+    };
+    assert_eq!(heard(Duration::from_millis(1_500)), None);
+    drop(shop);
+    cluster.reload(&[("webhook.enabled", "on")]);
+    let alert = Outbox::join(&cluster, "shop").text("select alert_id from webhook.alerts");
+    let heard = heard(PATIENCE).expect("the leader notifies");
+    assert!(heard.contains(&alert), "{heard} of {alert}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::{
 use webhook_outbox_test::{
     arrivals::{assert_ramp, numbers, types},
     cluster::Cluster,
-    outbox::{Outbox, PATIENCE},
+    outbox::{Outbox, PATIENCE, quoted},
     receiver::{Answer, Receiver},
     wait::wait_for,
 };
@@ -212,20 +212,34 @@ fn from_the_time_that_the_request_shows_nothing_starts_any_more() {
 
 #[test]
 fn what_gathered_leaves_by_priority_and_then_in_the_order_of_its_events() {
-    let mut shop = Outbox::join(&CLUSTER, "shop");
-    let receiver = Receiver::http();
+    // A database of its own, because everything is paused.
+    let mut shop = Outbox::create(&CLUSTER, "gathered");
     shop.run("select webhook.create_event_type('alarm.raised', priority => 0)");
+    for scope in ["endpoint", "partner", "all"] {
+        gather_and_leave(&mut shop, scope);
+    }
+}
+
+/// Pauses the scope, lets events gather, and ends the pause.
+fn gather_and_leave(shop: &mut Outbox, scope: &str) {
+    let receiver = Receiver::http();
     let alone = ", max_in_flight => 1";
-    let endpoint = shop.endpoint_with("gathered", &receiver.url("/hook"), alone);
-    shop.have_done(&format!("pause('endpoint', '{}', 'later')", endpoint.id));
+    let endpoint = shop.endpoint_with(scope, &receiver.url("/hook"), alone);
+    let target = match scope {
+        "endpoint" => format!("'{}'", endpoint.id),
+        "partner" => quoted(scope),
+        _ => "null".to_owned(),
+    };
+    shop.have_done(&format!("pause('{scope}', {target}, 'later')"));
     for number in 1..=15 {
-        emit(&mut shop, "order.paid", "gathered", number..=number);
+        emit(shop, "order.paid", scope, number..=number);
         if number % 3 == 0 {
-            emit(&mut shop, "alarm.raised", "gathered", number..=number);
+            emit(shop, "alarm.raised", scope, number..=number);
         }
     }
     shop.wait_for_deliveries(&endpoint, "pending", 20);
-    shop.have_done(&format!("resume('endpoint', '{}')", endpoint.id));
+    assert_eq!(receiver.count(), 0, "{scope}");
+    shop.have_done(&format!("resume('{scope}', {target})"));
     shop.wait_for_deliveries(&endpoint, "delivered", 20);
     let requests = receiver.requests();
     let kinds = types(&requests);
@@ -235,12 +249,12 @@ fn what_gathered_leaves_by_priority_and_then_in_the_order_of_its_events() {
         .partition(|(_, kind)| *kind == "alarm.raised");
     let only =
         |of: Vec<(i64, &String)>| of.into_iter().map(|(number, _)| number).collect::<Vec<_>>();
-    assert_eq!(only(alarms), [3, 6, 9, 12, 15]);
-    assert_eq!(only(orders), Vec::from_iter(1..=15));
+    assert_eq!(only(alarms), [3, 6, 9, 12, 15], "{scope}");
+    assert_eq!(only(orders), Vec::from_iter(1..=15), "{scope}");
     // Alarms first; that one order in some alarms may pass is what keeps orders from starving.
-    assert_eq!(kinds[0], "alarm.raised");
+    assert_eq!(kinds[0], "alarm.raised", "{scope}");
     let last_alarm = kinds.iter().rposition(|kind| kind == "alarm.raised");
-    assert!(last_alarm <= Some(6), "{kinds:?}");
+    assert!(last_alarm <= Some(6), "{scope}: {kinds:?}");
 }
 
 #[test]

@@ -33,15 +33,44 @@ const SHOPIFY: &str = r#"{"X-Shopify-Topic": "orders/paid", "X-Shopify-Shop-Doma
 struct Hook {
     format: &'static str,
     profile: &'static str,
+    /// Of the data.
+    shape: &'static str,
+    test: bool,
     endpoint: Endpoint,
     path: String,
+}
+
+impl Hook {
+    /// Events with a payload to cut are of a type of their own.
+    fn wants(&self, event: &Event) -> bool {
+        self.test == event.test && (self.shape == "full") != event.shaped
+    }
 }
 
 /// What was given to emit, as a receiver of CloudEvents is to see it.
 struct Event {
     id: String,
+    test: bool,
+    shaped: bool,
     seen: Value,
 }
+
+/// What is emitted to the endpoints that get their data cut, and what these are to see of it: the fields, the delta and
+/// the name of that.
+const CUT: [[&str; 4]; 2] = [
+    [
+        r#"{"order": 7, "name": "Zoë", "base_version": 6, "before": {"total": "1.10", "gone": 1}, "after": {"total": "2.20"}}"#,
+        r#"{"order": 7, "name": "Zoë"}"#,
+        r#"{"order": 7, "name": "Zoë", "base_version": 6, "changed": {"total": "2.20"}, "removed": ["gone"]}"#,
+        "delta",
+    ],
+    [
+        r#"{"order": 8, "more": null}"#,
+        r#"{"order": 8}"#,
+        r#"{"order": 8, "more": null}"#,
+        "full",
+    ],
+];
 
 #[test]
 fn public_receivers_accept_every_event_in_every_format_and_profile() {
@@ -50,8 +79,18 @@ fn public_receivers_accept_every_event_in_every_format_and_profile() {
     let receiver = Receiver::http();
     let hooks = hooks(&mut shop, &receiver);
     let count = number("WEBHOOK_PEER_EVENTS", 12);
-    let events: Vec<Event> = (0..count).map(|n| emit(&mut shop, n)).collect();
-    let requests = receiver.wait_for(hooks.len() * count, PATIENCE * 3);
+    let mut events: Vec<Event> = Vec::new();
+    for n in 0..count {
+        let parent = events.last().map(|event| event.id.clone());
+        events.push(emit(&mut shop, n, parent.as_deref()));
+        if n % 4 == 0 {
+            events.push(emit_to_be_cut(&mut shop, n / 4));
+        }
+    }
+    let wanted = |event: &Event| hooks.iter().filter(|hook| hook.wants(event)).count();
+    let total: usize = events.iter().map(wanted).sum();
+    let requests = receiver.wait_for(total, PATIENCE * 3);
+    assert_eq!(requests.len(), total);
 
     let mut cases = Vec::new();
     for request in &requests {
@@ -89,7 +128,11 @@ fn public_receivers_accept_every_event_in_every_format_and_profile() {
         };
         assert!(judged >= least, "judged by {judged} only: {case}");
     }
-    println!("{} requests of {count} events were accepted", cases.len());
+    println!(
+        "{} requests of {} events were accepted",
+        cases.len(),
+        events.len()
+    );
 
     // The judges can say no: of the same requests with another body, none is accepted for its signature.
     let forged: Vec<Value> = requests
@@ -126,16 +169,38 @@ fn hooks(shop: &mut Outbox, receiver: &Receiver) -> Vec<Hook> {
         .into_iter()
         .chain(with_profile.into_iter().skip(1))
         .chain(others)
-        .map(|(format, profile)| {
-            let path = format!("/{format}/{profile}");
+        .map(|(format, profile)| (format, profile, "full", false))
+        .chain(FORMATS.map(|format| (format, "v1", "full", true)))
+        .chain(
+            ["thin", "fields", "delta"]
+                .into_iter()
+                .flat_map(|shape| FORMATS.map(|format| (format, "v1", shape, false)))
+                .filter(|(format, ..)| *format != "native"),
+        )
+        .map(|(format, profile, shape, test)| {
+            let path = format!("/{format}/{profile}/{shape}/{test}");
+            let kind = if shape == "full" {
+                "order.paid"
+            } else {
+                "order.cut"
+            };
+            let fields = if shape == "fields" {
+                ", fields => '{order,name}'"
+            } else {
+                ""
+            };
             let headers = if profile == "shopify" { SHOPIFY } else { "{}" };
-            let more =
-                format!(", format => '{format}', signature => '{profile}', headers => '{headers}'");
+            let more = format!(
+                ", format => '{format}', signature => '{profile}', headers => '{headers}', test => {test},
+                   event_types => '{{{kind}}}', data_shape => '{shape}'{fields}"
+            );
             let url = receiver.url(&format!("{path}?tenant=7&a=b%20c"));
             let endpoint = shop.endpoint_with("peer", &url, &more);
             Hook {
                 format,
                 profile,
+                shape,
+                test,
                 endpoint,
                 path,
             }
@@ -144,7 +209,7 @@ fn hooks(shop: &mut Outbox, receiver: &Receiver) -> Vec<Hook> {
 }
 
 /// Emits one of many different events.
-fn emit(shop: &mut Outbox, n: usize) -> Event {
+fn emit(shop: &mut Outbox, n: usize, parent: Option<&str>) -> Event {
     let mut dice = Dice::new(n as u64 + 1);
     let datas = [
         "{}",
@@ -154,6 +219,7 @@ fn emit(shop: &mut Outbox, n: usize) -> Event {
         r#""only a text""#,
         "17.25",
         "true",
+        "null",
     ];
     let texts = [
         "plain",
@@ -190,6 +256,13 @@ fn emit(shop: &mut Outbox, n: usize) -> Event {
     if dice.percent(50) {
         give("traceparent", "traceparent", trace);
     }
+    if let Some(parent) = parent.filter(|_| dice.percent(70)) {
+        give("causation", "causationid", parent);
+    }
+    let test = n % 3 == 1;
+    if test {
+        more += ", test => true";
+    }
     let source = dice
         .percent(50)
         .then_some("https://shop.example.com/orders?x=1");
@@ -197,17 +270,60 @@ fn emit(shop: &mut Outbox, n: usize) -> Event {
         give("source", "", source);
     }
     let id = shop.emit_with("order.paid", "peer", data, &more);
-    let occurred_at = shop.text(&format!(
-        "select webhook._rfc3339(occurred_at) from webhook.events where event_id = '{id}'"
-    ));
     let data: Value = serde_json::from_str(data).expect("the data");
     Event {
         seen: json!({
             "id": id, "type": "order.paid", "source": source.unwrap_or("/webhook_outbox"), "subject": subject,
-            "occurred_at": occurred_at, "data": data, "extensions": extensions,
+            "occurred_at": occurred_at(shop, &id), "data": data, "extensions": extensions,
         }),
         id,
+        test,
+        shaped: false,
     }
+}
+
+/// Emits an event for those that get their data cut.
+fn emit_to_be_cut(shop: &mut Outbox, n: usize) -> Event {
+    let which = n % CUT.len();
+    let id = shop.emit("order.cut", "peer", CUT[which][0]);
+    Event {
+        seen: json!({
+            "id": id, "type": "order.cut", "source": "/webhook_outbox", "subject": null,
+            "occurred_at": occurred_at(shop, &id), "cut": which, "extensions": { "partnerid": "peer" },
+        }),
+        id,
+        test: false,
+        shaped: true,
+    }
+}
+
+fn occurred_at(shop: &mut Outbox, id: &str) -> String {
+    shop.text(&format!(
+        "select webhook._rfc3339(occurred_at) from webhook.events where event_id = '{id}'"
+    ))
+}
+
+/// The event as this endpoint is to see it.
+fn seen(hook: &Hook, event: &Event) -> Value {
+    let mut seen = event.seen.clone();
+    if let Some(which) = seen["cut"].as_u64() {
+        let [_, fields, delta, name] = CUT[which as usize];
+        let (data, name) = match hook.shape {
+            "fields" => (Some(fields), "fields"),
+            "delta" => (Some(delta), name),
+            _ => (None, "thin"),
+        };
+        if let Some(data) = data {
+            seen["data"] = serde_json::from_str(data).expect("the data");
+        }
+        seen["extensions"]["datashape"] = json!(name);
+    }
+    if event.test {
+        // A header is a text.
+        let is_text = hook.format == "cloudevents-binary";
+        seen["extensions"]["test"] = if is_text { json!("true") } else { json!(true) };
+    }
+    seen
 }
 
 fn case(
@@ -228,7 +344,7 @@ fn case(
         "body": STANDARD.encode(body),
     });
     if let Some(event) = event {
-        case["event"] = event.seen.clone();
+        case["event"] = seen(hook, event);
     }
     case
 }

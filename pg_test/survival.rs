@@ -94,6 +94,7 @@ fn a_row_that_nobody_should_have_written_stops_nothing() {
     }
     sleep(A_WHILE);
     assert_eq!(shop.text(life), before);
+    assert_told(&mut shop);
     let event = shop.emit("order.paid", "sound", "{}");
     shop.wait_for_state(&event, &endpoint, "delivered");
     wait_for(
@@ -106,6 +107,45 @@ fn a_row_that_nobody_should_have_written_stops_nothing() {
     // A policy that is gone is the default one.
     assert_eq!(sent, [changes.len() + 2, 0, 0, 1, 0]);
     assert_eq!(receiver.count(), sent.iter().sum::<usize>());
+}
+
+/// Whoever looks for what he wrote finds what became of it.
+#[track_caller]
+fn assert_told(shop: &mut Outbox) {
+    // Two events that can be named, and one that cannot.
+    shop.wait_until(
+        "(select count(*) = 3 and count(event_id) = 2 and bool_and(severity = 'critical')
+            from webhook.alerts where kind = 'event.fenced')",
+    );
+    shop.wait_until("(select count(*) = 3 from webhook._fenced)");
+    // The endpoints that cannot be sent to: each attempt says why.
+    for (partner, category, detail) in [
+        ("url", "blocked", "URL"),
+        ("keys", "internal", "endpoint has no signing key"),
+    ] {
+        shop.wait_until(&format!(
+            "(select (d.state, d.last_error_category) = ('retrying', '{category}') and d.attempt_count > 0
+                     and a.error_category = '{category}' and a.status is null and a.detail ~ '{detail}'
+                from webhook.events e
+                join webhook.deliveries d using (event_id)
+                join webhook.attempts a on a.event_id = d.event_id and a.endpoint_id = d.endpoint_id and a.attempt_no = 1
+               where e.partner_id = '{partner}')"
+        ));
+    }
+    // What asks for nothing that can be understood is refused, and says so; what is understood in part, too.
+    shop.wait_until(
+        "(select count(*) = 5 and bool_and(state = 'refused' and result <> '' and finished_at is not null)
+            from webhook.requests)",
+    );
+    // Rows of the due table are looked for by a new life; what names no event is removed, once, with a complaint.
+    shop.restart_leader();
+    shop.wait_until("not exists (select from webhook._due where event_id = 'evt_?')");
+    assert_last_error(shop, "1 rows of webhook._due named no event");
+    assert!(
+        CLUSTER
+            .log()
+            .contains("1 rows of webhook._due named no event")
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use webhook_outbox_test::{
     cluster::Cluster,
     meter::cpu_seconds,
     outbox::{Outbox, PATIENCE},
-    receiver::Receiver,
+    receiver::{Answer, Receiver},
     say,
 };
 
@@ -113,7 +113,7 @@ fn a_payload_that_breaks_its_schema_is_let_pass_warned_about_or_refused() {
             .run(r#"select webhook.emit_json('order.paid', 'acme', '{"order": "confidential", "order": "o"}')"#)
             .ends_with("\"/order\" stands there twice.")
     );
-    // A dead letter's correction is held to it as well; test events, too.
+    // Test events are held to it as well.
     assert!(
         session
             .run(&BAD.replace(")", ", test => true)"))
@@ -126,6 +126,41 @@ fn a_payload_that_breaks_its_schema_is_let_pass_warned_about_or_refused() {
     assert!(!log.lines().any(|line| line.contains("confidential")
         && !line.contains("STATEMENT:")
         && !line.contains("webhook.emit")));
+}
+
+#[test]
+fn a_correction_of_a_dead_letter_is_held_to_the_schema() {
+    let cluster = Cluster::start_usual();
+    let receiver = Receiver::http();
+    receiver.script("/in", vec![Answer::status(404), Answer::status(200)]);
+    let mut shop = Outbox::create(&cluster, "shop");
+    let endpoint = shop.endpoint("acme", &receiver.url("/in"));
+    shop.run("select webhook.create_event_type('order.paid')");
+    shop.run(&format!(
+        "select webhook.add_schema('order.paid', '1', {SCHEMA}, mode => 'enforce')"
+    ));
+    let event = shop.text(GOOD);
+    let dead = shop.wait_for_state(&event, &endpoint, "dead");
+    let correct = |data: &str| {
+        format!(
+            "select webhook.correct('{}', '{data}', 'the note was wrong')",
+            dead.id
+        )
+    };
+    let (code, text) = shop.refusal(&correct(r#"{"order": "o-1", "note": "confidential"}"#));
+    assert_eq!(code, "23514");
+    assert!(
+        text.contains("does not match schema version") && text.contains("/note"),
+        "{text}"
+    );
+    assert!(!text.contains("confidential"), "{text}");
+    // Nothing has happened: neither a new event nor a request to close the old one.
+    assert_eq!(shop.delivery(&event, &endpoint), Some(dead.clone()));
+    assert!(shop.is("count(*) = 1 from webhook.events"));
+    assert!(shop.is("count(*) = 0 from webhook.requests"));
+    let right = shop.text(&correct(r#"{"order": "o-1", "note": "ok"}"#));
+    shop.wait_for_state(&right, &endpoint, "delivered");
+    shop.wait_for_state(&event, &endpoint, "closed");
 }
 
 #[test]

@@ -18,6 +18,7 @@ use super::outbox;
 use super::settings::Settings;
 use crate::rules::envelope::Event;
 use crate::rules::ids::{EndpointId, Pair};
+use crate::rules::revision::Wanted;
 use crate::wire::job::Job;
 use crate::wire::send::on_the_wire;
 
@@ -147,7 +148,23 @@ fn answer(
             }
         }
     }
-    match request(configuration, endpoint, event, id, versions) {
+    let wanted = endpoint.shape.wanted(&event.kind);
+    let other = wanted
+        .other_version(event)
+        .map(|version| in_version(event, version, versions))
+        .transpose();
+    let event = match &other {
+        Ok(other) => other.as_ref().unwrap_or(event),
+        // As with the leader: the delivery waits for a version that can be sent.
+        Err(why) => {
+            return Answer {
+                matched: None,
+                reason: Some(why.clone()),
+                request: None,
+            };
+        }
+    };
+    match request(configuration, endpoint, event, id, &wanted) {
         Ok(request) => Answer {
             matched: Some(true),
             reason: waits(configuration, endpoint, event),
@@ -184,15 +201,9 @@ fn request(
     endpoint: &Endpoint,
     event: &Event,
     id: EndpointId,
-    versions: &OnceCell<Vec<Converted>>,
+    wanted: &Wanted,
 ) -> Result<(String, String, String), String> {
-    let wanted = endpoint.shape.wanted(&event.kind);
-    let other = match wanted.other_version(event) {
-        Some(version) => Some(in_version(event, version, versions)?),
-        None => None,
-    };
-    let event = other.as_ref().unwrap_or(event);
-    let message = Message::new(event, configuration.class(&event.kind), &wanted);
+    let message = Message::new(event, configuration.class(&event.kind), wanted);
     let target = match &endpoint.target {
         Ok(target) => Arc::clone(target),
         Err(refusal) => return Err(format!("the URL is blocked: {}", refusal.detail)),

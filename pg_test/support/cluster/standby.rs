@@ -56,7 +56,7 @@ impl Cluster {
 
     /// Waits until a server that recovers is a primary.
     pub fn wait_for_end_of_recovery(&self) {
-        wait_for("the server is a primary", Duration::from_secs(30), || {
+        wait_for("the server is a primary", Duration::from_secs(120), || {
             !self.in_recovery()
         });
     }

@@ -347,7 +347,7 @@ impl Leader {
             std::sync::atomic::Ordering::Relaxed,
         );
         for event in plan.fence.iter().filter_map(|id| id.parse().ok()) {
-            self.tell_fenced(event);
+            self.tell_fenced(Some(event));
         }
         Ok(())
     }

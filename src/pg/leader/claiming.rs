@@ -50,12 +50,13 @@ impl Leader {
         let known = &self.seal_keys;
         let origin = self.origin;
         let admitted = self.sending_origins();
-        let (claimed, put_off, (events, versions), next, seal_keys) = transaction(
+        let (claimed, put_off, (events, versions), next, (seal_keys, discarded)) = transaction(
             self.owner,
             true,
             c"webhook leader: claiming due work",
             || {
-                let claimed = within(outbox::claim(&claims, now), memory, may);
+                let (claimed, discarded) = outbox::claim(&claims, now);
+                let claimed = within(claimed, memory, may);
                 let drained = advance(&claims, &claimed);
                 let last: Vec<(Queue, (i64, String))> = claimed.iter().map(place).collect();
                 // What is in memory already is being sent; its row stays as it is.
@@ -102,11 +103,17 @@ impl Leader {
                     (put_off, last),
                     (events, versions),
                     next,
-                    seal_keys,
+                    (seal_keys, discarded),
                 )
             },
         )?;
         self.seal_keys.extend(seal_keys);
+        if discarded > 0 {
+            self.complain(
+                "removed what it had not written",
+                &format!("{discarded} rows of webhook._due named no event"),
+            );
+        }
         self.move_on(&claims, put_off.1, &next);
         for row in put_off.0 {
             self.note_due((row.pair.endpoint, row.class), later);
@@ -147,7 +154,7 @@ impl Leader {
         if event.is_some_and(|event| !self.is_foreign(event) && !self.sealed(event)) {
             self.outcomes.fenced.push(row.pair.event.to_string());
             self.slot.fenced.fetch_add(1, Ordering::Relaxed);
-            self.tell_fenced(row.pair.event);
+            self.tell_fenced(Some(row.pair.event));
         }
         let (event, refusal) = match (event, self.refusal(&row, event)) {
             (Some(event), None) => (event, None),

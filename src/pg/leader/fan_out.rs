@@ -134,9 +134,7 @@ impl Leader {
         self.slot.counters.fanned_out(sound.len(), now_micros());
         self.batches.insert(batch, Batch { n, left: 1 });
         for event in &fenced {
-            if let Ok(event) = event.parse() {
-                self.tell_fenced(event);
-            }
+            self.tell_fenced(event.parse().ok());
         }
         for row in sound {
             self.fan_out(row, batch, lane, &asked);

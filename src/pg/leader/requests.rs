@@ -102,6 +102,11 @@ impl Leader {
                 self.look_soon |= behind;
                 continue;
             }
+            if !request.is_whole {
+                let why = "the request does not say what it is about";
+                self.finish_request(request.id, "refused", 0, why)?;
+                continue;
+            }
             match request.verb.as_str() {
                 "replay"
                     if event
@@ -139,7 +144,7 @@ impl Leader {
         let why = match event {
             Some(row) if !self.sealed(row) => {
                 self.outcomes.fenced.push(row.event.id.to_string());
-                self.tell_fenced(row.event.id);
+                self.tell_fenced(Some(row.event.id));
                 "the event is fenced: its row does not match its seal"
             }
             _ => "the event is of another database, which is not adopted",

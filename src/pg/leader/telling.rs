@@ -130,14 +130,19 @@ impl Leader {
         self.tell_pair(pair, "delivery.unrecorded", "critical", detail);
     }
 
-    pub fn tell_fenced(&mut self, event: EventId) {
+    /// None = what stands there as its id is none.
+    pub fn tell_fenced(&mut self, event: Option<EventId>) {
+        let detail = match event {
+            Some(_) => "its row was changed after the emit; it is never sent",
+            None => "a row of webhook._event has no event id; it is never sent",
+        };
         self.tell(Alert {
             kind: "event.fenced",
             severity: "critical",
             partner: None,
             endpoint: None,
-            event: Some(event),
-            detail: "its row was changed after the emit; it is never sent".to_owned(),
+            event,
+            detail: detail.to_owned(),
             lifecycle: None,
         });
     }

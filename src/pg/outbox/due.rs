@@ -180,8 +180,15 @@ statement!(PUT_OFF, [Vec<&str>, Vec<i64>, TimestampWithTimeZone],
       where d.event_id = r.event
         and d.endpoint_id = r.endpoint");
 
-/// Claims what is due by `now`, at most `limit` rows per endpoint and class.
-pub fn claim(claims: &[Claim], now: i64) -> Vec<Claimed> {
+statement!(DISCARD, [Vec<&str>, Vec<i64>],
+    "delete from webhook._due as d
+      using unnest($1, $2) as r (event, endpoint)
+      where d.event_id = r.event
+        and d.endpoint_id = r.endpoint");
+
+/// Claims what is due by `now`, at most `limit` rows per endpoint and class. Says how many rows it removed, because
+/// what they name is no event: they would be the next ones of their queue for ever.
+pub fn claim(claims: &[Claim], now: i64) -> (Vec<Claimed>, usize) {
     let endpoints: Vec<i64> = claims.iter().map(|claim| claim.endpoint.0).collect();
     let classes: Vec<i16> = claims.iter().map(|claim| claim.class).collect();
     let times: Vec<_> = claims
@@ -190,7 +197,7 @@ pub fn claim(claims: &[Claim], now: i64) -> Vec<Claimed> {
         .collect();
     let events: Vec<&str> = claims.iter().map(|claim| claim.after.1.as_str()).collect();
     let limits: Vec<i32> = claims.iter().map(|claim| claim.limit).collect();
-    select(
+    let (claimed, unreadable) = select(
         &CLAIM,
         &[
             endpoints.into(),
@@ -201,36 +208,56 @@ pub fn claim(claims: &[Claim], now: i64) -> Vec<Claimed> {
             timestamp(now).into(),
         ],
         |rows| {
-            rows.filter_map(|row| {
-                let event: EventId = row.get::<String>(1).ok().flatten()?.parse().ok()?;
-                Some(Claimed {
-                    pair: Pair {
-                        event,
-                        endpoint: EndpointId(row.get::<i64>(2).ok().flatten()?),
-                    },
-                    class: row.get::<i16>(3).ok().flatten()?,
-                    next_attempt_at: unix_micros(
-                        row.get::<TimestampWithTimeZone>(4).ok().flatten()?,
-                    ),
-                    attempt_count: row.get::<i32>(5).ok().flatten()?,
-                    series_start: row.get::<i32>(6).ok().flatten()?,
-                    revision: row.get::<i32>(7).ok().flatten().unwrap_or(1),
-                    shape: read_shape(&row, [13, 15, 16, 17]),
-                    recorded: row.get::<i32>(14).ok().flatten(),
-                    bytes: row.get::<i64>(8).ok().flatten()?,
-                    series_at: row
-                        .get::<TimestampWithTimeZone>(9)
-                        .ok()
-                        .flatten()
-                        .map(unix_micros),
-                    deaths: row.get::<i16>(10).ok().flatten()?,
-                    subject: row.get::<String>(11).ok().flatten(),
-                    asked: row.get::<bool>(12).ok().flatten()?,
-                })
-            })
-            .collect()
+            let (mut claimed, mut unreadable) = (Vec::new(), Vec::new());
+            for row in rows {
+                match read_claimed(&row) {
+                    Some(row) => claimed.push(row),
+                    None => unreadable.extend(named(&row)),
+                }
+            }
+            (claimed, unreadable)
         },
-    )
+    );
+    if !unreadable.is_empty() {
+        let events: Vec<&str> = unreadable.iter().map(|(event, _)| event.as_str()).collect();
+        let endpoints: Vec<i64> = unreadable.iter().map(|(_, endpoint)| *endpoint).collect();
+        run(&DISCARD, &[events.into(), endpoints.into()], |_| ());
+    }
+    (claimed, unreadable.len())
+}
+
+/// The key of a row, as it stands there.
+fn named(row: &pgrx::spi::SpiHeapTupleData<'_>) -> Option<(String, i64)> {
+    Some((
+        row.get::<String>(1).ok().flatten()?,
+        row.get::<i64>(2).ok().flatten()?,
+    ))
+}
+
+fn read_claimed(row: &pgrx::spi::SpiHeapTupleData<'_>) -> Option<Claimed> {
+    let event: EventId = row.get::<String>(1).ok().flatten()?.parse().ok()?;
+    Some(Claimed {
+        pair: Pair {
+            event,
+            endpoint: EndpointId(row.get::<i64>(2).ok().flatten()?),
+        },
+        class: row.get::<i16>(3).ok().flatten()?,
+        next_attempt_at: unix_micros(row.get::<TimestampWithTimeZone>(4).ok().flatten()?),
+        attempt_count: row.get::<i32>(5).ok().flatten()?,
+        series_start: row.get::<i32>(6).ok().flatten()?,
+        revision: row.get::<i32>(7).ok().flatten().unwrap_or(1),
+        shape: read_shape(row, [13, 15, 16, 17]),
+        recorded: row.get::<i32>(14).ok().flatten(),
+        bytes: row.get::<i64>(8).ok().flatten()?,
+        series_at: row
+            .get::<TimestampWithTimeZone>(9)
+            .ok()
+            .flatten()
+            .map(unix_micros),
+        deaths: row.get::<i16>(10).ok().flatten()?,
+        subject: row.get::<String>(11).ok().flatten(),
+        asked: row.get::<bool>(12).ok().flatten()?,
+    })
 }
 
 /// When each endpoint and class has its next row after its keyset; none = nothing left.

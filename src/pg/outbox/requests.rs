@@ -23,6 +23,8 @@ pub struct Request {
     pub reason: Option<String>,
     /// Pairs named one by one.
     pub pairs: Vec<Pair>,
+    /// Whether it says all that its verb needs, in words that can be read: one that no verb of ours wrote may not.
+    pub is_whole: bool,
 }
 
 statement!(
@@ -113,33 +115,38 @@ pub fn pending_requests(origin: i64, but: Vec<i64>, limit: i32) -> Vec<Request> 
     select(&PENDING, &arguments, |rows| {
         rows.filter_map(|row| {
             let text = |index: usize| row.get::<String>(index).ok().flatten();
-            let events = row
-                .get::<Vec<Option<String>>>(9)
-                .ok()
-                .flatten()
-                .unwrap_or_default();
-            let endpoints = row
-                .get::<Vec<Option<i64>>>(10)
-                .ok()
-                .flatten()
-                .unwrap_or_default();
+            let events = row.get::<Vec<Option<String>>>(9).ok().flatten();
+            let endpoints = row.get::<Vec<Option<i64>>>(10).ok().flatten();
+            let named = events.as_ref().map(Vec::len);
+            let pairs: Vec<Pair> = events
+                .unwrap_or_default()
+                .iter()
+                .zip(endpoints.unwrap_or_default())
+                .filter_map(|(event, endpoint)| {
+                    Some(Pair {
+                        event: event.as_ref()?.parse().ok()?,
+                        endpoint: EndpointId(endpoint?),
+                    })
+                })
+                .collect();
+            let verb = row.get::<String>(2).ok().flatten()?;
             Some(Request {
                 id: row.get::<i64>(1).ok().flatten()?,
-                verb: row.get::<String>(2).ok().flatten()?,
                 xid: text(5)?.parse().ok()?,
+                is_whole: match verb.as_str() {
+                    "retry" | "skip" | "close" => named == Some(pairs.len()),
+                    "pause" | "resume" => match text(6).as_deref() {
+                        Some("all") => true,
+                        Some("partner" | "event_type" | "endpoint") => text(7).is_some(),
+                        _ => false,
+                    },
+                    _ => true,
+                },
+                verb,
                 scope: text(6),
                 target: text(7),
                 reason: text(8),
-                pairs: events
-                    .iter()
-                    .zip(endpoints)
-                    .filter_map(|(event, endpoint)| {
-                        Some(Pair {
-                            event: event.as_ref()?.parse().ok()?,
-                            endpoint: EndpointId(endpoint?),
-                        })
-                    })
-                    .collect(),
+                pairs,
                 event: row
                     .get::<String>(3)
                     .ok()
