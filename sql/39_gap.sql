@@ -54,7 +54,7 @@ as $$
       from webhook._event as e
      where e.event_id >= low
        and e.event_id < high
-       and e.origin = webhook._origin()
+       and e.origin = (select webhook._origin())
        and e.type <> 'webhook.test'),
   wanted as materialized (
     select p.endpoint_id, p.partner_id, p.test, t.type,
@@ -64,7 +64,7 @@ as $$
       join webhook._effective_endpoint as s on s.endpoint_id = p.endpoint_id and s.state = 'active'
       join type as t on t.partner_id = p.partner_id and webhook._type_matches(p.event_types, t.type)
       left join webhook._endpoint_seen as n on n.endpoint_id = p.endpoint_id and n.changed_xid = p.changed_xid
-     where p.origin = webhook._origin()
+     where p.origin = (select webhook._origin())
        and (n.seen is not null
             or (p.changed_xid = p.created_xid
                 and exists (select from webhook._read_positions() as r
@@ -77,7 +77,7 @@ as $$
       join wanted as w on w.partner_id = e.partner_id and w.type = e.type and w.test = e.test
      where e.event_id >= low
        and e.event_id < high
-       and e.origin = webhook._origin()
+       and e.origin = (select webhook._origin())
        and w.from_id < e.event_id
        and not pg_visible_in_snapshot(e.xid, w.known_since)
        and not (e.type like 'webhook.endpoint.%' and e.subject_id = w.endpoint_id::text)

@@ -528,6 +528,84 @@ as $$
          end
 $$;
 
+-- Published, wanted, and no delivery. An endpoint is judged by what the leader knew it to be when it read the event: a
+-- change may have been committed long after it was made, and after an event with a higher xid was read. One that was never
+-- changed gets what its own transaction could not see, once the leader has read that it is there. Which types it wants is
+-- decided once for each of them, and whether an event is settled only for those in question.
+create function webhook._missing_pairs(
+  low text,          -- of this event id or a later one
+  high text,         -- and before this one
+  settled_pos bigint -- and published before this place of the feed
+) returns table (
+  kind text,
+  object text,
+  happened_at timestamptz,
+  partner_id text,
+  event_id text,
+  endpoint_id bigint,
+  detail text
+)
+language sql stable
+set search_path = pg_catalog, webhook, pg_temp
+-- The planner takes the endpoints for one row, and would walk the events of the range once for each of them.
+set enable_nestloop = off
+set jit = off
+as $$
+  with type as materialized (
+    select distinct e.partner_id, e.type
+      from webhook._event as e
+     where e.event_id >= low
+       and e.event_id < high
+       and e.origin = (select webhook._origin())
+       and e.type <> 'webhook.test'),
+  wanted as materialized (
+    select p.endpoint_id, p.partner_id, p.test, t.type,
+           case when p.changed_xid = p.created_xid then p.created_snapshot else n.seen end as known_since,
+           webhook._event_bound(greatest(p.state_changed_at, s.state_changed_at)) as from_id
+      from webhook._endpoint as p
+      join webhook._effective_endpoint as s on s.endpoint_id = p.endpoint_id and s.state = 'active'
+      join type as t on t.partner_id = p.partner_id and webhook._type_matches(p.event_types, t.type)
+      left join webhook._endpoint_seen as n on n.endpoint_id = p.endpoint_id and n.changed_xid = p.changed_xid
+     where p.origin = (select webhook._origin())
+       and (n.seen is not null
+            or (p.changed_xid = p.created_xid
+                and exists (select from webhook._read_positions() as r
+                             where r.stream = 0 and pg_visible_in_snapshot(p.created_xid, coalesce(r.amid, r.before)))))
+       -- What a filter or the subject has decided is not decided here once more.
+       and coalesce(to_jsonb(p) ->> 'filter', to_jsonb(p) ->> 'subject_types') is null),
+  missing as materialized (
+    select e.event_id, e.partner_id, w.endpoint_id
+      from webhook._event as e
+      join wanted as w on w.partner_id = e.partner_id and w.type = e.type and w.test = e.test
+     where e.event_id >= low
+       and e.event_id < high
+       and e.origin = (select webhook._origin())
+       and w.from_id < e.event_id
+       and not pg_visible_in_snapshot(e.xid, w.known_since)
+       and not (e.type like 'webhook.endpoint.%' and e.subject_id = w.endpoint_id::text)
+       and (e.body is not null or e.type ~ '(^|\.)(deleted|erased)$')
+       and not exists (select from webhook._fenced as f where f.event_id = e.event_id)
+       and not exists (select
+                         from webhook._delivery as d
+                        where d.event_id = e.event_id
+                          and d.endpoint_id = w.endpoint_id
+                          and d.event_id >= low
+                          and d.event_id < high)
+       -- One that is due is another fault.
+       and not exists (select
+                         from webhook._due as u
+                        where u.event_id = e.event_id
+                          and u.endpoint_id = w.endpoint_id
+                          and u.event_id >= low
+                          and u.event_id < high))
+  select 'pair.missing', webhook._delivery_id(m.event_id, m.endpoint_id), webhook._event_time(m.event_id), m.partner_id, m.event_id,
+         m.endpoint_id, 'The endpoint gets such events and has no delivery of this one.'
+    from missing as m
+   where (select n.pos from webhook._publication(m.partner_id, m.event_id) as n) < settled_pos
+$$;
+
+comment on function webhook._missing_pairs(text, text, bigint) is 'Pairs of an event and an endpoint that ought to have a delivery and have none.';
+
 create or replace function webhook._find_gaps(
   since timestamptz,     -- emitted at this time or later
   until timestamptz,     -- emitted before this time
@@ -594,62 +672,8 @@ begin
        and e.event_id < high
        and (e.body is null) <> (t.event_id is not null);
 
-  -- Published, wanted, and no delivery. An endpoint is judged by what the leader knew it to be when it read the event: a
-  -- change may have been committed long after it was made, and after an event with a higher xid was read. One that was never
-  -- changed gets what its own transaction could not see, once the leader has read that it is there. Which types it wants is
-  -- decided once for each of them, and whether an event is settled only for those in question.
   return query
-    with type as materialized (
-      select distinct e.partner_id, e.type
-        from webhook._event as e
-       where e.event_id >= low
-         and e.event_id < high
-         and e.origin = own
-         and e.type <> 'webhook.test'),
-    wanted as materialized (
-      select p.endpoint_id, p.partner_id, p.test, t.type,
-             case when p.changed_xid = p.created_xid then p.created_snapshot else n.seen end as known_since,
-             webhook._event_bound(greatest(p.state_changed_at, s.state_changed_at)) as from_id
-        from webhook._endpoint as p
-        join webhook._effective_endpoint as s on s.endpoint_id = p.endpoint_id and s.state = 'active'
-        join type as t on t.partner_id = p.partner_id and webhook._type_matches(p.event_types, t.type)
-        left join webhook._endpoint_seen as n on n.endpoint_id = p.endpoint_id and n.changed_xid = p.changed_xid
-       where p.origin = own
-         and (n.seen is not null
-              or (p.changed_xid = p.created_xid
-                  and exists (select from webhook._read_positions() as r
-                               where r.stream = 0 and pg_visible_in_snapshot(p.created_xid, coalesce(r.amid, r.before)))))
-         -- What a filter or the subject has decided is not decided here once more.
-         and coalesce(to_jsonb(p) ->> 'filter', to_jsonb(p) ->> 'subject_types') is null),
-    missing as materialized (
-      select e.event_id, e.partner_id, w.endpoint_id
-        from webhook._event as e
-        join wanted as w on w.partner_id = e.partner_id and w.type = e.type and w.test = e.test
-       where e.event_id >= low
-         and e.event_id < high
-         and e.origin = own
-         and w.from_id < e.event_id
-         and not pg_visible_in_snapshot(e.xid, w.known_since)
-         and not (e.type like 'webhook.endpoint.%' and e.subject_id = w.endpoint_id::text)
-         and (e.body is not null or e.type ~ '(^|\.)(deleted|erased)$')
-         and not exists (select from webhook._fenced as f where f.event_id = e.event_id)
-         and not exists (select
-                           from webhook._delivery as d
-                          where d.event_id = e.event_id
-                            and d.endpoint_id = w.endpoint_id
-                            and d.event_id >= low
-                            and d.event_id < high)
-         -- One that is due is another fault.
-         and not exists (select
-                           from webhook._due as u
-                          where u.event_id = e.event_id
-                            and u.endpoint_id = w.endpoint_id
-                            and u.event_id >= low
-                            and u.event_id < high))
-    select 'pair.missing', webhook._delivery_id(m.event_id, m.endpoint_id), webhook._event_time(m.event_id), m.partner_id, m.event_id,
-           m.endpoint_id, 'The endpoint gets such events and has no delivery of this one.'
-      from missing as m
-     where (select n.pos from webhook._publication(m.partner_id, m.event_id) as n) < settled_pos;
+    select m.* from webhook._missing_pairs(low, high, settled_pos) as m;
 
   -- A delivery and the due table.
   return query
@@ -4263,7 +4287,7 @@ declare
   given record;
 begin
   for given in
-    select r as routine from unnest('{"webhook._is_signed(text, text)", "webhook._may_clear(text, date, text[])", "webhook._oldest_feed_day()", "webhook._clear_default(text, text, text, text[], text, integer)", "webhook._expire_rows(text, timestamptz, integer, timestamptz)", "webhook._expire_payloads(timestamptz, integer)", "webhook._with_text(text, text, text, integer)", "webhook._end_sources(text)", "webhook.read_payload(text, text, text)", "webhook._tell_dead_inbox(text, text, text)", "webhook._inbox_backlog()", "webhook._inbox_run_of(text, text, text, text)", "webhook.retry_inbox(text, text, text, text, text)", "webhook.close_inbox(text, text, text, text, text)", "webhook._received_of(text, text, text, text)", "webhook._trim_inbox(timestamptz, integer)", "webhook._reconcile_query(bigint, text, text, timestamptz, timestamptz)", "webhook._note_query(bigint, text, timestamptz, text)", "webhook._unread(bigint)", "webhook.status()", "webhook._metric_list()", "webhook._counters()", "webhook._gauges()", "webhook.metrics()", "webhook._retention_progress()", "webhook.report()", "webhook._history()", "webhook._dashboard_page(jsonb)", "webhook._utc(timestamptz)", "webhook.dashboard()"}'::regprocedure[]) as r
+    select r as routine from unnest('{"webhook._is_signed(text, text)", "webhook._may_clear(text, date, text[])", "webhook._oldest_feed_day()", "webhook._clear_default(text, text, text, text[], text, integer)", "webhook._expire_rows(text, timestamptz, integer, timestamptz)", "webhook._expire_payloads(timestamptz, integer)", "webhook._missing_pairs(text, text, bigint)", "webhook._with_text(text, text, text, integer)", "webhook._end_sources(text)", "webhook.read_payload(text, text, text)", "webhook._tell_dead_inbox(text, text, text)", "webhook._inbox_backlog()", "webhook._inbox_run_of(text, text, text, text)", "webhook.retry_inbox(text, text, text, text, text)", "webhook.close_inbox(text, text, text, text, text)", "webhook._received_of(text, text, text, text)", "webhook._trim_inbox(timestamptz, integer)", "webhook._reconcile_query(bigint, text, text, timestamptz, timestamptz)", "webhook._note_query(bigint, text, timestamptz, text)", "webhook._unread(bigint)", "webhook.status()", "webhook._metric_list()", "webhook._counters()", "webhook._gauges()", "webhook.metrics()", "webhook._retention_progress()", "webhook.report()", "webhook._history()", "webhook._dashboard_page(jsonb)", "webhook._utc(timestamptz)", "webhook.dashboard()"}'::regprocedure[]) as r
   loop
     execute format('alter function %s owner to %s', given.routine, owner);
   end loop;
@@ -4279,7 +4303,7 @@ begin
     select p.oid::regprocedure as routine, case a.grantee when 0 then 'public' else a.grantee::regrole::text end as grantee
       from pg_catalog.pg_proc as p
      cross join lateral pg_catalog.aclexplode(coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))) as a
-     where p.oid = any ('{"webhook._is_signed(text, text)", "webhook._may_clear(text, date, text[])", "webhook._oldest_feed_day()", "webhook._clear_default(text, text, text, text[], text, integer)", "webhook._expire_rows(text, timestamptz, integer, timestamptz)", "webhook._expire_payloads(timestamptz, integer)", "webhook._with_text(text, text, text, integer)", "webhook._end_sources(text)", "webhook.read_payload(text, text, text)", "webhook._tell_dead_inbox(text, text, text)", "webhook._inbox_backlog()", "webhook._inbox_run_of(text, text, text, text)", "webhook.retry_inbox(text, text, text, text, text)", "webhook.close_inbox(text, text, text, text, text)", "webhook._received_of(text, text, text, text)", "webhook._trim_inbox(timestamptz, integer)", "webhook._reconcile_query(bigint, text, text, timestamptz, timestamptz)", "webhook._note_query(bigint, text, timestamptz, text)", "webhook._unread(bigint)", "webhook.status()", "webhook._metric_list()", "webhook._counters()", "webhook._gauges()", "webhook.metrics()", "webhook._retention_progress()", "webhook.report()", "webhook._history()", "webhook._dashboard_page(jsonb)", "webhook._utc(timestamptz)", "webhook.dashboard()"}'::regprocedure[])
+     where p.oid = any ('{"webhook._is_signed(text, text)", "webhook._may_clear(text, date, text[])", "webhook._oldest_feed_day()", "webhook._clear_default(text, text, text, text[], text, integer)", "webhook._expire_rows(text, timestamptz, integer, timestamptz)", "webhook._expire_payloads(timestamptz, integer)", "webhook._missing_pairs(text, text, bigint)", "webhook._with_text(text, text, text, integer)", "webhook._end_sources(text)", "webhook.read_payload(text, text, text)", "webhook._tell_dead_inbox(text, text, text)", "webhook._inbox_backlog()", "webhook._inbox_run_of(text, text, text, text)", "webhook.retry_inbox(text, text, text, text, text)", "webhook.close_inbox(text, text, text, text, text)", "webhook._received_of(text, text, text, text)", "webhook._trim_inbox(timestamptz, integer)", "webhook._reconcile_query(bigint, text, text, timestamptz, timestamptz)", "webhook._note_query(bigint, text, timestamptz, text)", "webhook._unread(bigint)", "webhook.status()", "webhook._metric_list()", "webhook._counters()", "webhook._gauges()", "webhook.metrics()", "webhook._retention_progress()", "webhook.report()", "webhook._history()", "webhook._dashboard_page(jsonb)", "webhook._utc(timestamptz)", "webhook.dashboard()"}'::regprocedure[])
        and a.grantee <> p.proowner
   loop
     execute format('revoke all on function %s from %s', given.routine, given.grantee);
