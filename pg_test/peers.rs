@@ -259,15 +259,15 @@ fn emit(shop: &mut Outbox, n: usize, parent: Option<&str>) -> Event {
     if let Some(parent) = parent.filter(|_| dice.percent(70)) {
         give("causation", "causationid", parent);
     }
-    let test = n % 3 == 1;
-    if test {
-        more += ", test => true";
-    }
     let source = dice
         .percent(50)
         .then_some("https://shop.example.com/orders?x=1");
     if let Some(source) = source {
         give("source", "", source);
+    }
+    let test = n % 3 == 1;
+    if test {
+        more += ", test => true";
     }
     let id = shop.emit_with("order.paid", "peer", data, &more);
     let data: Value = serde_json::from_str(data).expect("the data");
