@@ -83,11 +83,11 @@ peers: setup stage ## public receivers judge many events in every format and pro
 	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \
 	  WEBHOOK_PEER_EVENTS=300 cargo test --locked --quiet -p webhook_outbox_test --test peers -- --nocapture
 
-campaign: stage ## the long forms: 200 kills under load, a soak, an outage with a million rows, fuzzing (2 h)
+campaign: stage ## the long forms: 200 kills under load, a soak, an outage and look-ups with a million rows, a replay, fuzzing (2 h)
 	@$(PLACES) && export WEBHOOK_PG_CONFIG="$$(server_pg_config $(PG))" CARGO_TARGET_DIR=target/pure; \
-	  WEBHOOK_KILLS=200 WEBHOOK_EVENTS=50000 cargo test --locked --quiet -p webhook_outbox_test --test campaign; \
-	  WEBHOOK_SOAK_SECONDS=900 cargo test --locked --quiet -p webhook_outbox_test --test soak; \
-	  WEBHOOK_ROWS=1000000 WEBHOOK_JUDGE=1 cargo run --locked --quiet --release -p webhook_outbox_bench -- outage
+	  WEBHOOK_KILLS=200 WEBHOOK_EVENTS=50000 cargo test --locked --quiet -p webhook_outbox_test --test campaign -- --nocapture && \
+	  WEBHOOK_SOAK_SECONDS=900 cargo test --locked --quiet -p webhook_outbox_test --test soak -- --nocapture && \
+	  WEBHOOK_ROWS=1000000 WEBHOOK_JUDGE=1 cargo run --locked --quiet --release -p webhook_outbox_bench -- outage views range
 	@fuzz/run
 
 bench: stage ## every measurement beside bare clients, table and bench/out/results.json (PART=... for one of them)
