@@ -107,7 +107,12 @@ pub fn on_the_wire(
         .into_iter()
         .partition(|(name, _)| name.eq_ignore_ascii_case("content-type"));
     let mut all = vec![("host".to_owned(), target.authority())];
-    all.extend(kind.into_iter().last());
+    // Without one the client says what its bodies are.
+    all.push(
+        kind.into_iter()
+            .last()
+            .unwrap_or_else(|| ("content-type".to_owned(), "application/json".to_owned())),
+    );
     all.push(("user-agent".to_owned(), user_agent.to_owned()));
     all.push(("content-length".to_owned(), job.body.len().to_string()));
     all.extend(others);
