@@ -263,7 +263,7 @@ fn a_wrong_payload_is_skipped_where_it_waits_and_followed_by_the_right_one() {
 #[test]
 fn a_receiver_that_lost_data_gets_every_event_again_under_the_same_id() {
     const EVENTS: usize = 20;
-    let [send, how_far] = blocks("A receiver lost data");
+    let [send, how_far, export] = blocks("A receiver lost data");
     let cluster = Cluster::start_usual();
     let receiver = Receiver::http();
     let mut shop = Outbox::create(&cluster, "shop");
@@ -299,6 +299,12 @@ fn a_receiver_that_lost_data_gets_every_event_again_under_the_same_id() {
         EVENTS,
         "once each, and nobody else gets any"
     );
+    // The same in a file, for one who would rather read it there.
+    let said = psql.types(&export);
+    for event in &events {
+        assert!(said.contains(event.as_str()), "{event} in {said}");
+    }
+    assert_eq!(said.lines().count(), EVENTS + 1);
 }
 
 #[test]

@@ -95,7 +95,8 @@ pub const ALWAYS: &[(&str, &str)] = &[
            from (select * from webhook._delivery where state in ('pending', 'retrying')) d
            full join webhook._due w using (event_id, endpoint_id)
           where (d.attempt_count, d.series_start) is distinct from (w.attempt_count, w.series_start)
-             or d.next_attempt_at <> w.next_attempt_at",
+             -- A suspect waits for another one in the due table alone, a second at a time.
+             or (d.next_attempt_at <> w.next_attempt_at and not (w.deaths >= 3 and w.next_attempt_at > d.next_attempt_at))",
     ),
     (
         "a row of the due table is held for known reasons, and served in a known class",
