@@ -267,15 +267,13 @@ fn every_kind_of_alert_has_its_row_in_operations_and_in_the_sql_reference() {
 
 #[test]
 fn every_kind_of_alert_is_raised_in_a_test() {
-    let tests: Vec<String> = files(&root().join("pg_test"))
+    let scripts = root().join("pg_test/sql");
+    let tests: Vec<String> = files_of_tests()
         .into_iter()
-        .filter(|file| {
-            let path = file.to_string_lossy();
-            let kind = file.extension().and_then(|kind| kind.to_str());
-            (kind == Some("rs") && !path.ends_with("completeness.rs"))
-                || (kind == Some("sql") && path.contains("pg_test/sql/"))
+        .filter(|(file, _)| {
+            file.extension().is_some_and(|kind| kind == "rs") || file.starts_with(&scripts)
         })
-        .map(|file| fs::read_to_string(file).expect("a test"))
+        .map(|(_, text)| text)
         .collect();
     for kind in kinds_of_alerts() {
         // As one text: comments and lists of several are no tests of it.
@@ -363,9 +361,28 @@ fn sources() -> Vec<String> {
     lines
 }
 
-/// The words of each file of tests, and `webhook.` with the word after it; expected outputs list everything and prove
-/// nothing, and so do install.sql and the script of a former version.
+/// The words of each file of tests, and `webhook.` with the word after it.
 fn tests() -> Vec<HashSet<String>> {
+    files_of_tests()
+        .into_iter()
+        .map(|(_, text)| {
+            let between = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+            let names = text
+                .split("webhook.")
+                .skip(1)
+                .filter_map(|rest| rest.split(between).next())
+                .map(|name| format!("webhook.{name}"));
+            text.split(between)
+                .map(str::to_owned)
+                .chain(names)
+                .collect()
+        })
+        .collect()
+}
+
+/// The files of tests; expected outputs list everything and prove nothing, and so do install.sql, the script of a former
+/// version, and this file.
+fn files_of_tests() -> Vec<(PathBuf, String)> {
     files(&root().join("pg_test"))
         .into_iter()
         .filter(|file| {
@@ -378,17 +395,8 @@ fn tests() -> Vec<HashSet<String>> {
                 && !path.contains("/upgrade/webhook_outbox--")
         })
         .map(|file| {
-            let text = fs::read_to_string(&file).unwrap_or_default();
-            let between = |c: char| !c.is_ascii_alphanumeric() && c != '_';
-            let names = text
-                .split("webhook.")
-                .skip(1)
-                .filter_map(|rest| rest.split(between).next())
-                .map(|name| format!("webhook.{name}"));
-            text.split(between)
-                .map(str::to_owned)
-                .chain(names)
-                .collect()
+            let text = fs::read_to_string(&file).expect("a test");
+            (file, text)
         })
         .collect()
 }
