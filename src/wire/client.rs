@@ -1,5 +1,4 @@
-//! One exchange: a POST to a target, an `Outcome` back, all inside one deadline. Every default of
-//! ureq is set here by hand, so that neither the environment nor a new release changes one. It does
+//! One exchange: a POST to a target, an `Outcome` back, all inside one deadline. It does
 //! not follow redirects, does not judge a status and never fails: what happens is data.
 
 use std::io::Read;
@@ -8,29 +7,27 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
-use ureq::config::{AutoHeaderValue, Config, IpFamily, RedirectAuthHeaders};
-use ureq::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, RETRY_AFTER, USER_AGENT};
-use ureq::http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
+use ureq::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use ureq::http::{self, HeaderMap, HeaderValue, Method, Response, Uri, Version};
 use ureq::{Agent, Body, Error};
 
 use crate::rules::address::Boundary;
 use crate::rules::delivery::{Answer, Outcome, Phase};
 use crate::rules::proxy::Proxy;
 use crate::rules::target::Target;
+use crate::wire::agent::agent;
 use crate::wire::classify;
-use crate::wire::dial::Dialer;
-use crate::wire::exchange;
+use crate::wire::exchange::{self, Handed};
 use crate::wire::lookup::Lookups;
 use crate::wire::pool::Pool;
-use crate::wire::proxy::Tunnel;
+use crate::wire::request::{self, Request, header_value};
 use crate::wire::resolver::{GuardedResolver, KEEP};
-use crate::wire::socket::{INPUT_BUFFER, OUTPUT_BUFFER};
 use crate::wire::tls;
 
-/// The largest response head.
-const MAX_HEAD: usize = 16 * 1024;
 /// A response body is read up to here to keep the connection; a longer one costs the connection.
 const MAX_DRAIN: u64 = 64 * 1024;
+/// ureq takes no time at all for no limit.
+const LEAST: Duration = Duration::from_millis(1);
 /// What is kept of Retry-After: a few lines of a sane length.
 const MAX_RETRY_AFTER_LINES: usize = 4;
 const MAX_RETRY_AFTER_BYTES: usize = 128;
@@ -74,6 +71,21 @@ pub struct Client {
     /// Replaced after a panic inside ureq, which may have left the lock of its pool poisoned: then
     /// every later request would panic, too.
     agent: RwLock<Agent>,
+    /// The pool and the resolver of the first agent, for exchanges that go on without ureq. One that takes its place
+    /// shares them: their locks are this room's own.
+    pool: Arc<Pool>,
+    resolver: Arc<GuardedResolver>,
+}
+
+/// An exchange that began without ureq, and has come to where it needs it.
+pub(super) struct Begun {
+    pub request: Request,
+    pub key_ids: Vec<i64>,
+    /// By the wall clock, in microseconds.
+    pub now: i64,
+    pub started: Instant,
+    /// The connection that it is on; none = the peer had closed it, so that it begins again on a new one.
+    pub handed: Option<Handed>,
 }
 
 impl Client {
@@ -90,13 +102,22 @@ impl Client {
             "user agent contains a character that a header cannot hold".to_owned()
         })?;
         let tls = tls::config(settings.ca_pem.as_deref())?;
-        let agent = agent(&settings, &tls, &lookups);
+        let pool = Arc::new(Pool::new(settings.max_idle, settings.max_idle_per_host));
+        let resolver = Arc::new(GuardedResolver::with_lookups(
+            settings.boundary.clone(),
+            settings.connect_timeout,
+            Arc::clone(&lookups),
+            KEEP,
+        ));
+        let agent = agent(&settings, &tls, &lookups, &pool, &resolver);
         Ok(Client {
             settings,
             user_agent,
             tls,
             lookups,
             agent: RwLock::new(agent),
+            pool,
+            resolver,
         })
     }
 
@@ -107,17 +128,36 @@ impl Client {
         connector: impl ureq::unversioned::transport::Connector,
     ) -> Result<Client, String> {
         let client = Client::new(settings)?;
-        let resolver = GuardedResolver::with_lookups(
-            client.settings.boundary.clone(),
-            client.settings.connect_timeout,
-            Arc::clone(&client.lookups),
-            KEEP,
-        );
-        let agent = Agent::with_parts(config(&client.settings), connector, resolver);
+        let resolver = crate::wire::resolver::Shared(Arc::clone(&client.resolver));
+        let config = crate::wire::agent::config(&client.settings);
+        let agent = Agent::with_parts(config, connector, resolver);
         Ok(Client {
             agent: RwLock::new(agent),
             ..client
         })
+    }
+
+    pub(super) fn settings(&self) -> &ClientSettings {
+        &self.settings
+    }
+
+    pub(super) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    pub(super) fn resolver(&self) -> &GuardedResolver {
+        &self.resolver
+    }
+
+    /// What goes out for a target with these headers and a body of this length; see `post`.
+    pub(super) fn request(
+        &self,
+        uri: Uri,
+        target: &Target,
+        headers: &[(String, String)],
+        length: usize,
+    ) -> Result<Request, &'static str> {
+        Request::new(uri, target, &self.user_agent, headers, length)
     }
 
     /// Sends one POST and waits for its outcome. `headers` come after Host, Content-Type (application/json
@@ -147,70 +187,82 @@ impl Client {
         bounds: &Bounds,
     ) -> (Outcome, Option<String>) {
         let started = Instant::now();
-        let mut read = ReadBody::default();
-        let answer = match self.request(target, headers, body) {
-            Ok((uri, headers)) => {
-                let exchange = AssertUnwindSafe(|| {
-                    self.exchange(&uri, &headers, body, started, bounds, &mut read)
-                });
-                catch_unwind(exchange).unwrap_or_else(|_| {
-                    let fresh = agent(&self.settings, &self.tls, &self.lookups);
-                    *self.agent.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-                    classify::internal("HTTP client panicked")
-                })
+        let request =
+            request::uri(target).and_then(|uri| self.request(uri, target, headers, body.len()));
+        match request {
+            Ok(request) => self.exchange(&request, body, now, started, bounds, First::Any),
+            Err(detail) => {
+                let none = ReadBody::default();
+                (none.outcome(classify::internal(detail), now, started), None)
             }
-            Err(detail) => classify::internal(detail),
-        };
-        let outcome = Outcome {
-            started_at: now,
-            latency_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
-            answer,
-            excerpt: read.excerpt,
-            response_bytes: read.bytes,
-            key_ids: Vec::new(),
-        };
-        (outcome, read.kind)
-    }
-
-    /// Checks and puts together what is sent. A header map iterates in the order of insertion, so
-    /// Host goes out first; ureq adds nothing, for everything it would add is here.
-    fn request(
-        &self,
-        target: &Target,
-        headers: &[(String, String)],
-        body: &[u8],
-    ) -> Result<(Uri, HeaderMap), &'static str> {
-        let uri = Uri::try_from(target.url()).map_err(|_| "URL cannot be sent")?;
-        let host = header_value(&target.authority()).ok_or("host cannot be sent")?;
-        let mut map = HeaderMap::with_capacity(headers.len() + 4);
-        map.insert(HOST, host);
-        map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        map.insert(USER_AGENT, self.user_agent.clone());
-        map.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        for (name, value) in headers {
-            let name = HeaderName::from_bytes(name.as_bytes())
-                .map_err(|_| "header name contains a character that it cannot hold")?;
-            let value = header_value(value)
-                .ok_or("header value contains a character that it cannot hold")?;
-            if is_reserved(&name) || (name != CONTENT_TYPE && map.contains_key(&name)) {
-                return Err("header is set twice");
-            }
-            map.insert(name, value);
         }
-        Ok((uri, map))
     }
 
+    /// Goes on with an exchange that began elsewhere.
+    pub(super) fn go_on(&self, begun: Begun, body: &[u8]) -> Outcome {
+        let bounds = Bounds {
+            time: self.settings.request_timeout,
+            excerpt: self.settings.max_excerpt,
+        };
+        let first = begun.handed.map_or(First::New, First::Handed);
+        let (outcome, _) = self.exchange(
+            &begun.request,
+            body,
+            begun.now,
+            begun.started,
+            &bounds,
+            first,
+        );
+        Outcome {
+            key_ids: begun.key_ids,
+            ..outcome
+        }
+    }
+
+    /// One exchange, whatever happens in it.
     fn exchange(
         &self,
-        uri: &Uri,
-        headers: &HeaderMap,
+        request: &Request,
+        body: &[u8],
+        now: i64,
+        started: Instant,
+        bounds: &Bounds,
+        first: First,
+    ) -> (Outcome, Option<String>) {
+        let mut read = ReadBody::default();
+        let exchange =
+            AssertUnwindSafe(|| self.converse(request, body, started, bounds, first, &mut read));
+        let answer = catch_unwind(exchange).unwrap_or_else(|_| {
+            let fresh = agent(
+                &self.settings,
+                &self.tls,
+                &self.lookups,
+                &self.pool,
+                &self.resolver,
+            );
+            *self.agent.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+            classify::internal("HTTP client panicked")
+        });
+        let kind = read.kind.take();
+        (read.outcome(answer, now, started), kind)
+    }
+
+    fn converse(
+        &self,
+        request: &Request,
         body: &[u8],
         started: Instant,
         bounds: &Bounds,
+        first: First,
         read: &mut ReadBody,
     ) -> Answer {
         let whole = bounds.time.min(self.settings.request_timeout);
-        let mut sent = self.send(uri, headers, body, whole, false);
+        let left = whole.saturating_sub(started.elapsed());
+        let mut sent = match first {
+            First::Any => self.send(request, body, whole, First::Any),
+            // By the time that is left, however little.
+            other => self.send(request, body, left.max(LEAST), other),
+        };
         // A receiver may close an idle connection in the very moment we reuse it: the pool probes it
         // before, but that is no promise, and ureq does not send again. When a reused connection dies before the
         // first byte of a response, the request is sent once more on a new one. That is safe: an
@@ -220,7 +272,7 @@ impl Client {
             let left = whole.saturating_sub(started.elapsed());
             let stale = progress.reused && progress.heard == 0 && classify::is_closed(error);
             if stale && !left.is_zero() {
-                sent = self.send(uri, headers, body, left, true);
+                sent = self.send(request, body, left, First::New);
             }
         }
         let response = match sent {
@@ -244,24 +296,28 @@ impl Client {
 
     fn send(
         &self,
-        uri: &Uri,
-        headers: &HeaderMap,
+        request: &Request,
         body: &[u8],
         left: Duration,
-        only_new: bool,
+        first: First,
     ) -> Result<Response<Body>, Error> {
-        exchange::begin(only_new);
-        let mut request = Request::new(body);
+        exchange::begin(matches!(first, First::New));
+        if let First::Handed(handed) = first {
+            exchange::hand(handed);
+        }
+        let uri = request.uri.clone();
+        let headers = request.headers.clone();
+        let mut request = http::Request::new(body);
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = uri.clone();
+        *request.uri_mut() = uri;
         *request.version_mut() = Version::HTTP_11;
-        *request.headers_mut() = headers.clone();
+        *request.headers_mut() = headers;
         let agent = self
             .agent
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if only_new || left < self.settings.request_timeout {
+        if left < self.settings.request_timeout {
             // A second try has what the first one left of the time; some have less of it from the start.
             request = agent
                 .configure_request(request)
@@ -274,6 +330,16 @@ impl Client {
     }
 }
 
+/// The connection that an exchange begins on.
+enum First {
+    /// One that was kept, or a new one.
+    Any,
+    /// A new one.
+    New,
+    /// This one, on which the request went out already.
+    Handed(Handed),
+}
+
 /// What was read of a response body.
 #[derive(Default)]
 struct ReadBody {
@@ -284,6 +350,17 @@ struct ReadBody {
 }
 
 impl ReadBody {
+    fn outcome(self, answer: Answer, now: i64, started: Instant) -> Outcome {
+        Outcome {
+            started_at: now,
+            latency_us: since(started),
+            answer,
+            excerpt: self.excerpt,
+            response_bytes: self.bytes,
+            key_ids: Vec::new(),
+        }
+    }
+
     /// Reads to the end, or to the point where the connection is not worth more reading.
     fn drain(&mut self, body: Body, max_excerpt: usize) -> Result<(), Error> {
         let mut reader = body.into_reader();
@@ -306,84 +383,9 @@ impl ReadBody {
     }
 }
 
-fn agent(settings: &ClientSettings, tls: &Arc<ClientConfig>, lookups: &Arc<Lookups>) -> Agent {
-    let resolver = GuardedResolver::with_lookups(
-        settings.boundary.clone(),
-        settings.connect_timeout,
-        Arc::clone(lookups),
-        KEEP,
-    );
-    let dialer = Dialer {
-        tls: Arc::clone(tls),
-        tunnel: settings
-            .proxy
-            .clone()
-            .map(|proxy| Tunnel::new(proxy, Arc::clone(lookups))),
-        pool: Arc::new(Pool::new(settings.max_idle, settings.max_idle_per_host)),
-    };
-    Agent::with_parts(config(settings), dialer, resolver)
-}
-
-/// Every setting of ureq, by hand. The one left alone is `tls_config`: `Dialer` does TLS itself.
-fn config(settings: &ClientSettings) -> Config {
-    Config::builder()
-        // ureq's default is the environment's HTTP_PROXY and friends, and with a proxy it never asks
-        // the resolver: the boundary would be gone. The operator's proxy is the dialer's affair.
-        .proxy(None)
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .redirect_auth_headers(RedirectAuthHeaders::Never)
-        .save_redirect_history(false)
-        .http_status_as_error(false)
-        // The boundary has decided this when it made the target.
-        .https_only(false)
-        .ip_family(IpFamily::Any)
-        .no_delay(true)
-        .user_agent(AutoHeaderValue::None)
-        .accept(AutoHeaderValue::None)
-        .accept_encoding(AutoHeaderValue::None)
-        .allow_non_standard_methods(false)
-        .max_response_header_size(MAX_HEAD)
-        .input_buffer_size(INPUT_BUFFER)
-        .output_buffer_size(OUTPUT_BUFFER)
-        // Connections are kept by `Pool`.
-        .max_idle_connections(0)
-        .max_idle_connections_per_host(0)
-        .max_idle_age(Duration::ZERO)
-        .timeout_global(Some(settings.request_timeout))
-        .timeout_per_call(None)
-        .timeout_resolve(None)
-        .timeout_connect(Some(settings.connect_timeout))
-        .timeout_send_request(None)
-        .timeout_await_100(None)
-        .timeout_send_body(None)
-        .timeout_recv_response(None)
-        .timeout_recv_body(None)
-        .timeout_per_read(None)
-        .timeout_per_write(None)
-        .build()
-}
-
-/// A header value of visible ASCII, spaces and tabs: no CR, LF or NUL that could start another
-/// header, and nothing that receivers read in different ways.
-fn header_value(text: &str) -> Option<HeaderValue> {
-    text.is_ascii()
-        .then(|| HeaderValue::from_str(text).ok())
-        .flatten()
-}
-
-/// Headers that only this file sets.
-fn is_reserved(name: &HeaderName) -> bool {
-    use ureq::http::header::{CONNECTION, EXPECT, TRANSFER_ENCODING};
-    [
-        HOST,
-        USER_AGENT,
-        CONTENT_LENGTH,
-        TRANSFER_ENCODING,
-        CONNECTION,
-        EXPECT,
-    ]
-    .contains(name)
+/// Microseconds since then.
+pub(super) fn since(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
 fn retry_after(headers: &HeaderMap) -> Vec<String> {

@@ -4,23 +4,24 @@
 //! A thread that ends a job takes the next one in the same breath; nobody is woken who is awake. With a system call
 //! for each hand-over the threads spent more on waking one another than on requests.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::rules::delivery::Outcome;
-use crate::rules::ids::EndpointId;
-use crate::wire::challenge::{self, ChallengeJob};
+use crate::wire::challenge::ChallengeJob;
 use crate::wire::classify;
-use crate::wire::client::Client;
+use crate::wire::client::{Begun, Client};
 use crate::wire::job::{Done, Job};
-use crate::wire::queue::{Queue, Returned, Task, ended_well};
+use crate::wire::lane;
+use crate::wire::queue::{Queue, Returned, Task};
 use crate::wire::send;
-use crate::wire::threads::{self, IDLE, lock};
+use crate::wire::sender::{self, Finished, Next, Sending};
+use crate::wire::threads::lock;
 
 /// The threads and what they share. Dropping it lets them finish what they are sending, drops what
 /// is queued, and waits for nobody.
@@ -28,32 +29,100 @@ pub struct Crew {
     shared: Arc<Shared>,
 }
 
-type Proof = Result<(), &'static str>;
+pub(super) type Proof = Result<(), &'static str>;
 type Work = dyn Fn(&Client, &Job) -> Outcome + Send + Sync;
 type Gate = dyn Fn(&Job) -> bool + Send + Sync;
 
-struct Shared {
-    work: Box<Work>,
+/// What the threads and the lane share.
+pub(super) struct Shared {
+    pub work: Box<Work>,
     client: RwLock<Arc<Client>>,
     /// Asked before each job begins: false sends it back.
-    gate: Box<Gate>,
-    state: Mutex<State>,
-    wanted: Condvar,
+    pub gate: Box<Gate>,
+    pub state: Mutex<State>,
+    pub wanted: Condvar,
     ended: Mutex<Ended>,
     wake: EventFd,
 }
 
-struct State {
-    queue: Queue,
-    max_threads: usize,
+/// What has to be agreed on.
+pub(super) struct State {
+    pub queue: Queue,
+    /// Exchanges that the lane left to a thread in their middle.
+    pub left: VecDeque<Left>,
+    pub max_threads: usize,
     /// All threads: those that send and those that wait.
-    threads: usize,
+    pub threads: usize,
+    /// Those that have something to do.
+    pub working: usize,
     /// Those that wait for a job and were not woken for one.
-    idle: usize,
+    pub idle: usize,
     /// Those that wait and were woken: one for each wake that nobody has answered yet.
-    woken: usize,
-    sending: usize,
-    closed: bool,
+    pub woken: usize,
+    /// Jobs that have begun and not ended, in threads, in the lane, and between the two.
+    pub sending: usize,
+    pub closed: bool,
+    /// There may be a lane.
+    with_lane: bool,
+    /// How to wake it, while there is one.
+    pub bell: Option<Arc<EventFd>>,
+    /// It waits for what its connections bring, and would not notice a job.
+    pub lane_waits: bool,
+    #[cfg(test)]
+    pub by_lane: usize,
+}
+
+/// An exchange that the lane left to a thread in its middle.
+pub(super) struct Left {
+    pub sending: Sending,
+    pub job: Box<Job>,
+    pub begun: Box<Begun>,
+}
+
+impl State {
+    /// How many jobs may still begin in threads.
+    fn room_for_threads(&self) -> usize {
+        let others = self.sending + self.queue.quick_before_ready();
+        self.max_threads.saturating_sub(others)
+    }
+
+    /// How many jobs may still begin in the lane.
+    pub(super) fn room_for_lane(&self) -> usize {
+        let others = self.sending + self.queue.ready_before_quick();
+        self.max_threads.saturating_sub(others)
+    }
+
+    /// What a thread does next.
+    pub(super) fn next(&mut self) -> Option<Next> {
+        if let Some(left) = self.left.pop_front() {
+            return Some(Next::Left(left));
+        }
+        if self.room_for_threads() == 0 {
+            return None;
+        }
+        let task = self.queue.pop()?;
+        self.sending += 1;
+        // What stood in the lane's way may have been this one.
+        self.wake_lane();
+        Some(Next::Task(task))
+    }
+
+    /// How many threads have something to do, or would have.
+    pub(super) fn needed(&self) -> usize {
+        self.left.len() + self.queue.ready().min(self.room_for_threads())
+    }
+
+    /// Says that there is something in its queue.
+    pub(super) fn wake_lane(&mut self) {
+        if self.lane_waits
+            && self.queue.quick() > 0
+            && let Some(bell) = &self.bell
+        {
+            self.lane_waits = false;
+            // It can only fail when it rings already.
+            let _ = bell.write(1);
+        }
+    }
 }
 
 /// What has come back.
@@ -71,9 +140,12 @@ impl Crew {
         client: Arc<Client>,
         gate: impl Fn(&Job) -> bool + Send + Sync + 'static,
     ) -> io::Result<Crew> {
-        Crew::with_work(max_threads, client, Box::new(gate), Box::new(send::send))
+        let crew = Crew::with_work(max_threads, client, Box::new(gate), Box::new(send::send))?;
+        lock(&crew.shared.state).with_lane = true;
+        Ok(crew)
     }
 
+    /// A crew of threads alone, which do something else than to send.
     pub(super) fn with_work(
         max_threads: usize,
         client: Arc<Client>,
@@ -88,12 +160,19 @@ impl Crew {
                 gate,
                 state: Mutex::new(State {
                     queue: Queue::default(),
+                    left: VecDeque::new(),
                     max_threads: max_threads.max(1),
                     threads: 0,
+                    working: 0,
                     idle: 0,
                     woken: 0,
                     sending: 0,
                     closed: false,
+                    with_lane: false,
+                    bell: None,
+                    lane_waits: false,
+                    #[cfg(test)]
+                    by_lane: 0,
                 }),
                 wanted: Condvar::new(),
                 ended: Mutex::default(),
@@ -106,9 +185,11 @@ impl Crew {
     pub fn submit(&mut self, jobs: impl IntoIterator<Item = Job>) {
         let now = Instant::now();
         let mut state = lock(&self.shared.state);
+        self.shared.open_lane(&mut state);
         for job in jobs {
             state.queue.push(Task::Event(Box::new(job)), now);
         }
+        state.wake_lane();
         self.shared.staff(state);
     }
 
@@ -167,6 +248,7 @@ impl Crew {
     pub fn set_max_threads(&mut self, max_threads: usize) {
         let mut state = lock(&self.shared.state);
         state.max_threads = max_threads.max(1);
+        state.wake_lane();
         self.shared.staff(state);
         self.shared.wanted.notify_all();
     }
@@ -174,6 +256,24 @@ impl Crew {
     /// How many threads there are.
     pub fn threads(&self) -> usize {
         lock(&self.shared.state).threads
+    }
+
+    /// How many jobs the lane has done from beginning to end.
+    #[cfg(test)]
+    pub(super) fn by_lane(&self) -> usize {
+        lock(&self.shared.state).by_lane
+    }
+
+    /// How many jobs are being sent.
+    #[cfg(test)]
+    pub(super) fn sending(&self) -> usize {
+        lock(&self.shared.state).sending
+    }
+
+    /// Tells whether anybody is still there.
+    #[cfg(test)]
+    pub(super) fn watch(&self) -> std::sync::Weak<Shared> {
+        Arc::downgrade(&self.shared)
     }
 
     /// How many jobs are queued or being sent.
@@ -188,44 +288,45 @@ impl Drop for Crew {
         let mut state = lock(&self.shared.state);
         state.closed = true;
         state.queue.clear();
+        if let Some(bell) = &state.bell {
+            // It can only fail when it rings already.
+            let _ = bell.write(1);
+        }
         self.shared.wanted.notify_all();
     }
 }
 
 impl Shared {
+    /// Starts the lane if there shall be one and is none. Without it threads do everything.
+    fn open_lane(self: &Arc<Shared>, state: &mut State) {
+        if !state.with_lane || state.bell.is_some() {
+            return;
+        }
+        if let Ok(bell) = lane::start(Arc::clone(self)) {
+            state.bell = Some(bell);
+            state.queue.lane = true;
+        }
+    }
+
     /// Wakes or starts the threads the queue needs. When there is none and none can be started, nobody would
     /// ever come to the queued jobs: they fail at once.
-    fn staff(self: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
-        let mut needed = state.queue.ready();
+    pub(super) fn staff(self: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
+        let mut needed = state.needed();
         // Those that were woken and did not come yet will take theirs.
-        let on_their_way = state.threads - state.sending - state.idle;
+        let on_their_way = state.threads.saturating_sub(state.working + state.idle);
         needed = needed.saturating_sub(on_their_way);
         let woken = needed.min(state.idle);
         state.idle -= woken;
         state.woken += woken;
         needed -= woken;
         while needed > 0 && state.threads < state.max_threads {
-            let shared = Arc::clone(self);
-            if threads::spawn("webhook sender", move || shared.serve()).is_ok() {
+            if sender::start(Arc::clone(self)).is_ok() {
                 state.threads += 1;
                 needed -= 1;
                 continue;
             }
             if state.threads == 0 {
-                let mut returned = Vec::new();
-                let mut stranded = Vec::new();
-                while let Some(task) = state.queue.pop() {
-                    if let Task::Event(job) = &task {
-                        let ended = state.queue.ended(job.pair.endpoint, false, Instant::now());
-                        returned.extend(ended);
-                    }
-                    stranded.push(task.ticket());
-                }
-                drop(state);
-                self.give_back(returned);
-                for ticket in stranded {
-                    self.tell(ticket, not_sent("could not start a thread"), None);
-                }
+                self.strand(state);
                 return;
             }
             break;
@@ -236,86 +337,41 @@ impl Shared {
         }
     }
 
-    /// The life of a thread. It outlives a panic, which `Sending` has turned into an outcome.
-    fn serve(self: Arc<Shared>) {
-        let send_all = || {
-            let mut ended = None;
-            while let Some(task) = self.next(ended.take()) {
-                let sending = Sending {
-                    shared: &self,
-                    ticket: task.ticket(),
-                    endpoint: match &task {
-                        Task::Event(job) => Some(job.pair.endpoint),
-                        Task::Challenge(_) => None,
-                    },
-                    proof: matches!(task, Task::Challenge(_)).then_some(Err("nothing was sent")),
-                };
-                if let Task::Event(job) = &task
-                    && !(self.gate)(job)
-                {
-                    sending.send_back();
-                    continue;
-                }
-                // Cloned, so that the lock is not held while the job is sent.
-                let client =
-                    Arc::clone(&self.client.read().unwrap_or_else(PoisonError::into_inner));
-                ended = Some(match &task {
-                    Task::Event(job) => sending.end((self.work)(&client, job), None),
-                    Task::Challenge(job) => {
-                        let (outcome, proof) = challenge::send(&client, job);
-                        sending.end(outcome, Some(proof))
-                    }
-                });
+    /// There is no thread, and there will be none.
+    fn strand(self: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
+        let mut returned = Vec::new();
+        let mut stranded = Vec::new();
+        while let Some(task) = state.queue.pop() {
+            if let Task::Event(job) = &task {
+                let ended = state.queue.ended(job.pair.endpoint, false, Instant::now());
+                returned.extend(ended);
             }
-        };
-        while catch_unwind(AssertUnwindSafe(send_all)).is_err() {}
-    }
-
-    /// The next job after one that has ended; `None` ends the thread.
-    fn next(self: &Arc<Shared>, ended: Option<Finished>) -> Option<Task> {
-        let mut state = lock(&self.state);
-        if let Some(ended) = ended {
-            state = self.leave(state, ended);
+            stranded.push(task.ticket());
         }
-        loop {
-            if state.closed || state.threads > state.max_threads {
-                break;
-            }
-            if let Some(task) = state.queue.pop() {
-                state.sending += 1;
-                return Some(task);
-            }
-            state.idle += 1;
-            let (woken, waited) = self
-                .wanted
-                .wait_timeout(state, IDLE)
-                .unwrap_or_else(PoisonError::into_inner);
-            state = woken;
-            // Whoever comes first answers a wake, whichever of them was meant.
-            if state.woken > 0 {
-                state.woken -= 1;
-            } else {
-                state.idle -= 1;
-            }
-            if waited.timed_out() && state.queue.ready() == 0 {
-                break;
-            }
+        let left = std::mem::take(&mut state.left);
+        drop(state);
+        self.give_back(returned);
+        for ticket in stranded {
+            self.tell(ticket, not_sent("could not start a thread"), None);
         }
-        state.threads -= 1;
-        None
+        for left in left {
+            let ended = left.sending.end(not_sent("could not start a thread"), None);
+            drop(self.leave(lock(&self.state), ended));
+        }
     }
 
     /// A job has ended; what waited for it may go, or comes back.
-    fn leave<'a>(
+    pub(super) fn leave<'a>(
         self: &'a Arc<Shared>,
         mut state: MutexGuard<'a, State>,
         ended: Finished,
     ) -> MutexGuard<'a, State> {
         state.sending -= 1;
-        let Some(endpoint) = ended.endpoint else {
-            return state;
+        let returned = match ended.endpoint {
+            Some(endpoint) => state.queue.ended(endpoint, ended.well, Instant::now()),
+            None => Vec::new(),
         };
-        let returned = state.queue.ended(endpoint, ended.well, Instant::now());
+        state.wake_lane();
         if returned.is_empty() {
             return state;
         }
@@ -324,7 +380,12 @@ impl Shared {
         lock(&self.state)
     }
 
-    fn give_back(&self, returned: Vec<u64>) {
+    /// The client for a job that begins now. Cloned, so that the lock is not held while the job is sent.
+    pub(super) fn client(&self) -> Arc<Client> {
+        Arc::clone(&self.client.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn give_back(&self, returned: Vec<u64>) {
         if returned.is_empty() {
             return;
         }
@@ -337,7 +398,7 @@ impl Shared {
         }
     }
 
-    fn tell(&self, ticket: u64, outcome: Outcome, proof: Option<Proof>) {
+    pub(super) fn tell(&self, ticket: u64, outcome: Outcome, proof: Option<Proof>) {
         let mut ended = lock(&self.ended);
         let first = ended.done.is_empty() && ended.returned.is_empty();
         ended.done.push(Done {
@@ -358,58 +419,6 @@ impl Shared {
     }
 }
 
-/// A job that has ended.
-struct Finished {
-    /// None = a challenge.
-    endpoint: Option<EndpointId>,
-    well: bool,
-}
-
-/// A job in the hands of a thread: it ends with an outcome, even if the thread panics.
-struct Sending<'a> {
-    shared: &'a Arc<Shared>,
-    ticket: u64,
-    endpoint: Option<EndpointId>,
-    proof: Option<Proof>,
-}
-
-impl Sending<'_> {
-    /// Tells the outcome; what is returned is said with the next look at the queue, which saves one.
-    fn end(self, outcome: Outcome, proof: Option<Proof>) -> Finished {
-        let finished = Finished {
-            endpoint: self.endpoint,
-            well: ended_well(&outcome),
-        };
-        self.shared.tell(self.ticket, outcome, proof);
-        std::mem::forget(self);
-        finished
-    }
-
-    /// It has not begun, and does not.
-    fn send_back(self) {
-        self.shared.give_back(vec![self.ticket]);
-        self.leave();
-        std::mem::forget(self);
-    }
-
-    fn leave(&self) {
-        let ended = Finished {
-            endpoint: self.endpoint,
-            well: false,
-        };
-        drop(self.shared.leave(lock(&self.shared.state), ended));
-    }
-}
-
-/// Dropped by a panic.
-impl Drop for Sending<'_> {
-    fn drop(&mut self) {
-        self.shared
-            .tell(self.ticket, not_sent("sender panicked"), self.proof);
-        self.leave();
-    }
-}
-
-fn not_sent(detail: &str) -> Outcome {
+pub(super) fn not_sent(detail: &str) -> Outcome {
     send::without_request(send::wall_clock(), classify::internal(detail))
 }

@@ -34,7 +34,10 @@ impl Connector for Dialer {
     type Out = Lease;
 
     fn connect(&self, details: &ConnectionDetails, _: Option<()>) -> Result<Option<Lease>, Error> {
-        exchange::reach(Phase::Connect);
+        let handed = exchange::take_handed();
+        if handed.is_none() {
+            exchange::reach(Phase::Connect);
+        }
         let Some(authority) = details.uri.authority() else {
             return Ok(None);
         };
@@ -42,6 +45,10 @@ impl Connector for Dialer {
             https: details.needs_tls(),
             authority: authority.clone(),
         };
+        if let Some(handed) = handed {
+            exchange::reuse();
+            return Ok(Some(Lease::going_on(handed, key, Arc::clone(&self.pool))));
+        }
         let connection = match self.pooled(&key, &details.addrs) {
             Some(connection) => connection,
             None => self.open(details)?,

@@ -3,12 +3,14 @@
 //! request to the connector or the transport; but it runs a whole exchange in the thread that asked
 //! for it, so a thread-local tells. Nothing here outlives an exchange.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 
 use ureq::Error;
 
 use crate::rules::delivery::Phase;
 use crate::wire::interim::MAX_INTERIM;
+use crate::wire::pool::Connection;
 
 /// All response heads of one exchange, informational ones included, may take this many bytes.
 /// Without a limit a flood of informational ones would keep a thread busy until the deadline.
@@ -30,6 +32,16 @@ pub(super) struct Progress {
 }
 
 impl Progress {
+    /// An exchange over a connection that was kept, in this phase.
+    pub(super) fn kept(phase: Phase, heard: usize) -> Progress {
+        Progress {
+            phase: Some(phase),
+            reused: true,
+            heard,
+            ..Progress::START
+        }
+    }
+
     const START: Progress = Progress {
         phase: None,
         reused: false,
@@ -39,8 +51,15 @@ impl Progress {
     };
 }
 
+/// A connection on which the request was sent already, and what has come back so far.
+pub(super) struct Handed {
+    pub connection: Connection,
+    pub input: Vec<u8>,
+}
+
 thread_local! {
     static PROGRESS: Cell<Progress> = const { Cell::new(Progress::START) };
+    static HANDED: RefCell<Option<Handed>> = const { RefCell::new(None) };
 }
 
 /// Starts a new exchange in this thread.
@@ -49,6 +68,22 @@ pub(super) fn begin(only_new: bool) {
         only_new,
         ..Progress::START
     });
+    drop(take_handed());
+}
+
+/// The exchange of this thread goes on where another one left off.
+pub(super) fn hand(handed: Handed) {
+    HANDED.set(Some(handed));
+}
+
+/// Where the connection leads on which the exchange of this thread goes on.
+pub(super) fn handed_peer() -> Option<SocketAddr> {
+    HANDED.with_borrow(|handed| handed.as_ref().map(|handed| handed.connection.peer))
+}
+
+/// The connection on which the exchange of this thread goes on.
+pub(super) fn take_handed() -> Option<Handed> {
+    HANDED.take()
 }
 
 /// How far the exchange of this thread has come.

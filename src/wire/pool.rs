@@ -15,7 +15,7 @@ use ureq::http::uri::Authority;
 use ureq::unversioned::transport::{Buffers, Either, LazyBuffers, NextTimeout, Transport};
 
 use crate::rules::delivery::Phase;
-use crate::wire::exchange;
+use crate::wire::exchange::{self, Handed};
 use crate::wire::interim;
 use crate::wire::socket::Socket;
 use crate::wire::threads::lock;
@@ -40,6 +40,10 @@ pub(super) struct Connection {
     pub peer: SocketAddr,
     /// The head of a request, kept back to go out with the body.
     pub head: Vec<u8>,
+    /// By which lane and under which number it is watched.
+    pub watched: Option<(u64, u64)>,
+    /// Its peer answers in a way that takes a thread to read: so many exchanges are left to threads before another look.
+    pub by_thread: u8,
 }
 
 impl Connection {
@@ -48,6 +52,8 @@ impl Connection {
             transport,
             peer,
             head: Vec::new(),
+            watched: None,
+            by_thread: 0,
         }
     }
 
@@ -57,14 +63,22 @@ impl Connection {
         let output = self.transport.buffers().output();
         bytes.extend_from_slice(output.get(..amount).unwrap_or(output));
         let sent = match &mut self.transport {
-            Either::A(socket) => socket.send(&bytes, timeout),
-            Either::B(socket) => socket.send(&bytes, timeout),
+            Either::A(socket) => socket.send(&bytes, timeout.into()),
+            Either::B(socket) => socket.send(&bytes, timeout.into()),
         };
         // Its room is used again by the next request.
         bytes.clear();
         self.head = bytes;
         sent
     }
+}
+
+/// What there is for somebody who cannot wait.
+pub(super) enum Easy {
+    Connection(Connection),
+    /// Its peer takes a thread.
+    ByThread,
+    None,
 }
 
 /// The idle connections of one client.
@@ -113,7 +127,30 @@ impl Pool {
         }
     }
 
-    fn put(&self, key: Key, connection: Connection) {
+    /// The same for somebody who cannot wait, and reads only what is easy to read.
+    pub(super) fn take_easy(&self, key: &Key, vetted: &[SocketAddr]) -> Easy {
+        loop {
+            let idle = {
+                let mut shelf = lock(&self.shelf);
+                match shelf.idle.get(key).and_then(VecDeque::back) {
+                    Some(idle) if idle.connection.by_thread > 0 => return Easy::ByThread,
+                    _ => shelf.pop(key),
+                }
+            };
+            let Some(mut idle) = idle else {
+                return Easy::None;
+            };
+            if idle.since.elapsed() < MAX_AGE
+                && vetted.contains(&idle.connection.peer)
+                && idle.connection.transport.is_open()
+            {
+                return Easy::Connection(idle.connection);
+            }
+        }
+    }
+
+    /// Keeps a connection that has nothing under way.
+    pub(super) fn put(&self, key: Key, connection: Connection) {
         let now = Instant::now();
         let mut shelf = lock(&self.shelf);
         let mut closed = Vec::new();
@@ -191,6 +228,8 @@ pub(super) struct Lease {
     /// The head of the request was handed over. ureq hands over head and body apart; sent apart, they would be two
     /// system calls and two packets, and the receiver would wake twice.
     begun: bool,
+    /// What came back before the exchange came into these hands; the request has been sent by then.
+    going_on: Option<Vec<u8>>,
 }
 
 impl Lease {
@@ -201,7 +240,32 @@ impl Lease {
             pool,
             none: LazyBuffers::new(1, 1),
             begun: false,
+            going_on: None,
         }
+    }
+
+    /// For an exchange whose request went out already, but for what is left in the head of the connection. ureq says it
+    /// once more, to nobody.
+    pub(super) fn going_on(handed: Handed, key: Key, pool: Arc<Pool>) -> Lease {
+        Lease {
+            going_on: Some(handed.input),
+            ..Lease::new(handed.connection, key, pool)
+        }
+    }
+
+    /// Puts what came back before into the input; false when that is all there.
+    fn go_on(&mut self) -> bool {
+        let Some(input) = self.going_on.take().filter(|input| !input.is_empty()) else {
+            return false;
+        };
+        let room = self.buffers().input_append_buf();
+        let amount = room.len().min(input.len());
+        if let (Some(room), Some(input)) = (room.get_mut(..amount), input.get(..amount)) {
+            room.copy_from_slice(input);
+        }
+        self.buffers().input_appended(amount);
+        self.going_on = input.get(amount..).map(<[u8]>::to_vec);
+        true
     }
 
     fn transport(&mut self) -> Result<&mut Either<Socket, TlsSocket>, Error> {
@@ -254,6 +318,9 @@ impl Transport for Lease {
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
         exchange::reach(Phase::Send);
+        if self.going_on.is_some() {
+            return Ok(());
+        }
         let begun = std::mem::replace(&mut self.begun, true);
         let Some(connection) = &mut self.connection else {
             return Err(io::Error::from(ErrorKind::NotConnected).into());
@@ -276,11 +343,12 @@ impl Transport for Lease {
         }
         exchange::listen()?;
         let before = self.buffers().input().len();
-        let went_on = match self.transport()?.await_input(timeout) {
-            Ok(went_on) => went_on,
-            Err(error) if in_body() => return Err(incomplete(error)),
-            Err(error) => return Err(error),
-        };
+        let went_on = self.go_on()
+            || match self.transport()?.await_input(timeout) {
+                Ok(went_on) => went_on,
+                Err(error) if in_body() => return Err(incomplete(error)),
+                Err(error) => return Err(error),
+            };
         exchange::hear(self.buffers().input().len().saturating_sub(before));
         if !in_body() {
             self.skip_interim()?;
@@ -292,7 +360,8 @@ impl Transport for Lease {
     /// over and the peer did not ask to close, so that it wants to pool the connection. We pool it,
     /// and ureq drops what it holds. Whether the connection is open is found out by the next taker.
     fn is_open(&mut self) -> bool {
-        if let Some(connection) = self.connection.take() {
+        if let Some(mut connection) = self.connection.take() {
+            connection.by_thread = connection.by_thread.saturating_sub(1);
             self.pool.put(self.key.clone(), connection);
         }
         false

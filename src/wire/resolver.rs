@@ -158,6 +158,25 @@ impl GuardedResolver {
             .collect()
     }
 
+    /// The same without a look-up: `None` when the name would have to be looked up, or may not be reached.
+    pub(super) fn known(&self, target: &Target) -> Option<Vec<SocketAddr>> {
+        let addresses = match target.host() {
+            Host::Ip(address) => {
+                self.vet(&[*address]).ok()?;
+                Arc::new([*address])
+            }
+            Host::Name(name) => self.remembered(name)?,
+        };
+        let boundary = self.current();
+        addresses
+            .iter()
+            .map(|address| {
+                let socket = SocketAddr::new(*address, target.port());
+                boundary.vet_socket(socket).ok().map(|()| socket)
+            })
+            .collect()
+    }
+
     /// The boundary, with the host's addresses read again every few seconds: a lease, a container or a
     /// failover may have given it others since the settings were read.
     fn current(&self) -> Arc<Boundary> {
@@ -213,6 +232,12 @@ impl Resolver for GuardedResolver {
         _: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, Error> {
+        let mut resolved = self.empty();
+        // Nothing is opened any more: the request is on its way.
+        if let Some(peer) = exchange::handed_peer() {
+            resolved.push(peer);
+            return Ok(resolved);
+        }
         exchange::reach(Phase::Resolve);
         let host = uri.host().unwrap_or_default();
         let https = uri.scheme_str() == Some("https");
@@ -220,11 +245,30 @@ impl Resolver for GuardedResolver {
         let sockets = self
             .sockets(host, port, *timeout.after)
             .map_err(|fault| Error::Other(Box::new(fault)))?;
-        let mut resolved = self.empty();
         for socket in sockets.into_iter().take(MAX_ADDRESSES) {
             resolved.push(socket);
         }
         Ok(resolved)
+    }
+}
+
+/// A resolver that ureq shares with others.
+pub(super) struct Shared(pub Arc<GuardedResolver>);
+
+impl Resolver for Shared {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, Error> {
+        self.0.resolve(uri, config, timeout)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
     }
 }
 

@@ -66,7 +66,11 @@ pub(super) fn wall_clock() -> i64 {
 pub type Headers = Vec<(String, String)>;
 
 /// The headers of an attempt, and the keys that signed it.
-fn headers(job: &Job, target: &Target, now: i64) -> Result<(Headers, Vec<i64>), &'static str> {
+pub(super) fn headers(
+    job: &Job,
+    target: &Target,
+    now: i64,
+) -> Result<(Headers, Vec<i64>), &'static str> {
     let message_id = job.pair.event.to_string();
     let mut timestamp = now.div_euclid(1_000_000);
     if job.fault == Some(Fault::Stale) {

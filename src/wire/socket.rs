@@ -2,13 +2,13 @@
 //! socket timeout counts anew for every partial one, so that a receiver that drains slowly stretches
 //! it) and because the pool's probe must see what lies in the buffer. Opens nothing; see `dial`.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv};
+use nix::sys::socket::{MsgFlags, recv, send};
 use ureq::unversioned::transport::{Buffers, LazyBuffers, NextTimeout, Transport};
 use ureq::{Error, Timeout};
 
@@ -46,23 +46,88 @@ impl Socket {
         }
     }
 
+    /// What the socket is.
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Writes what goes out at once; `WouldBlock` when nothing does.
+    pub(super) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        retried(|| send(self.stream.as_raw_fd(), bytes, flags))
+    }
+
+    /// Reads what is there; `WouldBlock` when nothing is, 0 when nothing will be.
+    pub(super) fn read_now(&self, room: &mut [u8]) -> io::Result<usize> {
+        retried(|| recv(self.stream.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT))
+    }
+
     /// Writes all of it before the deadline.
-    pub(super) fn send(&mut self, bytes: &[u8], timeout: NextTimeout) -> Result<(), Error> {
-        let deadline = deadline(timeout);
+    pub(super) fn send(&mut self, bytes: &[u8], until: Until) -> Result<(), Error> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            let left = left(deadline, timeout.reason)?;
+            let left = until.left()?;
             if !is_close(self.write_timeout, left) {
                 self.stream.set_write_timeout(Some(left))?;
                 self.write_timeout = Some(left);
             }
             match (&self.stream).write(rest) {
-                Ok(0) => return Err(std::io::Error::from(ErrorKind::WriteZero).into()),
+                Ok(0) => return Err(io::Error::from(ErrorKind::WriteZero).into()),
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
                 Err(error) => pass_if_passing(error)?,
             }
         }
         Ok(())
+    }
+
+    /// Reads something before the deadline; 0 when nothing will come.
+    pub(super) fn receive(&mut self, room: &mut [u8], until: Until) -> Result<usize, Error> {
+        loop {
+            let left = until.left()?;
+            if !is_close(self.read_timeout, left) {
+                self.stream.set_read_timeout(Some(left))?;
+                self.read_timeout = Some(left);
+            }
+            #[cfg(any(test, feature = "fuzz"))]
+            let room = crate::wire::fuzz::piece(room);
+            match (&self.stream).read(room) {
+                Ok(amount) => return Ok(amount),
+                Err(error) => pass_if_passing(error)?,
+            }
+        }
+    }
+
+    /// Whether nothing has come in that nobody asked for, and the peer has not closed.
+    pub(super) fn is_quiet(&self) -> bool {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+        recv(self.stream.as_raw_fd(), &mut [0], flags) == Err(Errno::EAGAIN)
+    }
+}
+
+/// A moment, and what it is a time-out of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Until {
+    at: Instant,
+    reason: Timeout,
+}
+
+impl Until {
+    fn left(self) -> Result<Duration, Error> {
+        let left = self.at.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Error::Timeout(self.reason));
+        }
+        // A socket timeout is rounded down to microseconds, and zero would mean "wait for ever".
+        Ok(left.max(Duration::from_millis(1)))
+    }
+}
+
+impl From<NextTimeout> for Until {
+    fn from(timeout: NextTimeout) -> Until {
+        Until {
+            at: Instant::now() + (*timeout.after).min(LONGEST),
+            reason: timeout.reason,
+        }
     }
 }
 
@@ -74,50 +139,52 @@ impl Transport for Socket {
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
         let output = self.buffers.output();
         let output = output.get(..amount).unwrap_or(output).to_vec();
-        self.send(&output, timeout)
+        self.send(&output, timeout.into())
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
-        let deadline = deadline(timeout);
-        loop {
-            let left = left(deadline, timeout.reason)?;
-            if !is_close(self.read_timeout, left) {
-                self.stream.set_read_timeout(Some(left))?;
-                self.read_timeout = Some(left);
-            }
-            let room = self.buffers.input_append_buf();
-            #[cfg(any(test, feature = "fuzz"))]
-            let room = crate::wire::fuzz::piece(room);
-            match (&self.stream).read(room) {
-                Ok(amount) => {
-                    self.buffers.input_appended(amount);
-                    return Ok(amount > 0);
-                }
-                Err(error) => pass_if_passing(error)?,
-            }
-        }
+        // Taken out, so that the socket may be borrowed beside its buffers.
+        let mut buffers = std::mem::replace(&mut self.buffers, LazyBuffers::new(1, 1));
+        let read = self.receive(buffers.input_append_buf(), timeout.into());
+        self.buffers = buffers;
+        let amount = read?;
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
     }
 
     /// Open means: nothing to read yet, neither in the socket nor, under TLS, in the buffer. Bytes
     /// nobody asked for would be taken for the start of the next response.
     fn is_open(&mut self) -> bool {
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
-        self.buffers.input().is_empty()
-            && recv(self.stream.as_raw_fd(), &mut [0], flags) == Err(Errno::EAGAIN)
+        self.buffers.input().is_empty() && self.is_quiet()
     }
 }
 
-fn deadline(timeout: NextTimeout) -> Instant {
-    Instant::now() + (*timeout.after).min(LONGEST)
+/// A socket that never waits.
+pub(super) struct Now<'a>(pub &'a Socket);
+
+impl Read for Now<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.0.read_now(room)
+    }
 }
 
-fn left(deadline: Instant, reason: Timeout) -> Result<Duration, Error> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Err(Error::Timeout(reason));
+impl Write for Now<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send_now(bytes)
     }
-    // A socket timeout is rounded down to microseconds, and zero would mean "wait for ever".
-    Ok(left.max(Duration::from_millis(1)))
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn retried(mut call: impl FnMut() -> Result<usize, Errno>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(Errno::EINTR) => {}
+            other => return other.map_err(io::Error::from),
+        }
+    }
 }
 
 /// Whether a time-out that the socket has will do: at most a little longer than `left`. A shorter one ends a call
@@ -127,7 +194,7 @@ fn is_close(set: Option<Duration>, left: Duration) -> bool {
 }
 
 /// An interrupted call is made again, and so is one that the time-out of the socket ended: the deadline decides.
-fn pass_if_passing(error: std::io::Error) -> Result<(), Error> {
+fn pass_if_passing(error: io::Error) -> Result<(), Error> {
     match error.kind() {
         ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(()),
         _ => Err(error.into()),

@@ -3,7 +3,7 @@
 //! no client certificate.
 
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,11 +12,11 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use ureq::Error;
 use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, LazyBuffers, NextTimeout, Transport, TransportAdapter, time,
+    Buffers, ConnectionDetails, LazyBuffers, NextTimeout, Transport, time,
 };
 
 use crate::wire::classify::Fault;
-use crate::wire::socket::{INPUT_BUFFER, OUTPUT_BUFFER, Socket};
+use crate::wire::socket::{INPUT_BUFFER, Now, OUTPUT_BUFFER, Socket, Until};
 
 /// The TLS configuration of a client. `ca_pem` replaces all other roots. Without it the roots are the
 /// system's; a machine that has none (a slim container) gets Mozilla's.
@@ -70,15 +70,15 @@ pub(super) fn shake_hands(
     let name = ServerName::try_from(bare(host).to_owned())
         .map_err(|_| Error::Other(Box::new(Fault::ServerName)))?;
     let mut connection = ClientConnection::new(Arc::clone(config), name)?;
-    let mut adapter = TransportAdapter::new(socket, Arc::clone(&details.current_time));
-    adapter.set_timeout(NextTimeout {
+    let until = Until::from(NextTimeout {
         after: time::Duration::Exact(deadline.saturating_duration_since(Instant::now())),
         ..details.timeout
     });
-    connection.complete_io(&mut adapter)?;
+    let mut timed = Timed { socket, until };
+    connection.complete_io(&mut timed)?;
     Ok(TlsSocket {
         buffers: LazyBuffers::new(INPUT_BUFFER, OUTPUT_BUFFER),
-        stream: StreamOwned::new(connection, adapter),
+        stream: StreamOwned::new(connection, timed),
     })
 }
 
@@ -92,13 +92,85 @@ pub(super) fn bare(host: &str) -> &str {
 /// A TLS connection over a `Socket`, with the buffers of the plain text.
 pub(super) struct TlsSocket {
     buffers: LazyBuffers,
-    stream: StreamOwned<ClientConnection, TransportAdapter<Socket>>,
+    stream: StreamOwned<ClientConnection, Timed>,
+}
+
+/// The socket below, for a stream that knows no deadline.
+struct Timed {
+    socket: Socket,
+    until: Until,
+}
+
+impl Read for Timed {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.socket
+            .receive(room, self.until)
+            .map_err(Error::into_io)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket
+            .send(bytes, self.until)
+            .map(|()| bytes.len())
+            .map_err(Error::into_io)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl TlsSocket {
+    /// The socket below.
+    pub(super) fn socket(&self) -> &Socket {
+        &self.stream.sock.socket
+    }
+
+    /// Takes all of it, and writes what goes out at once. False = some is left, which goes out with the next read that
+    /// waits.
+    pub(super) fn send_now(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        self.stream.conn.writer().write_all(bytes)?;
+        self.write_now()
+    }
+
+    fn write_now(&mut self) -> io::Result<bool> {
+        let mut socket = Now(&self.stream.sock.socket);
+        while self.stream.conn.wants_write() {
+            match self.stream.conn.write_tls(&mut socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads what is there; `WouldBlock` when nothing is, 0 when the peer has closed in order.
+    pub(super) fn read_now(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.conn.reader().read(room) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                other => return other,
+            }
+            let amount = self
+                .stream
+                .conn
+                .read_tls(&mut Now(&self.stream.sock.socket))?;
+            self.stream
+                .conn
+                .process_new_packets()
+                .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            self.write_now()?;
+            if amount == 0 {
+                return self.stream.conn.reader().read(room);
+            }
+        }
+    }
     /// Writes all of it before the deadline.
-    pub(super) fn send(&mut self, bytes: &[u8], timeout: NextTimeout) -> Result<(), Error> {
-        self.stream.get_mut().set_timeout(timeout);
+    pub(super) fn send(&mut self, bytes: &[u8], until: Until) -> Result<(), Error> {
+        self.stream.sock.until = until;
         self.stream.write_all(bytes)?;
         Ok(())
     }
@@ -112,11 +184,11 @@ impl Transport for TlsSocket {
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
         let output = self.buffers.output();
         let output = output.get(..amount).unwrap_or(output).to_vec();
-        self.send(&output, timeout)
+        self.send(&output, timeout.into())
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
-        self.stream.get_mut().set_timeout(timeout);
+        self.stream.sock.until = timeout.into();
         let amount = self.stream.read(self.buffers.input_append_buf())?;
         self.buffers.input_appended(amount);
         Ok(amount > 0)
@@ -128,7 +200,7 @@ impl Transport for TlsSocket {
             Ok(state) => state.plaintext_bytes_to_read() == 0 && !state.peer_has_closed(),
             Err(_) => false,
         };
-        quiet && self.stream.get_mut().get_mut().is_open()
+        quiet && self.stream.sock.socket.is_quiet()
     }
 
     fn is_tls(&self) -> bool {

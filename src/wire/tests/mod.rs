@@ -4,6 +4,7 @@ mod crew;
 mod exchange;
 mod headers;
 mod hostile;
+mod lane;
 mod pool;
 mod proxy;
 mod queue;
