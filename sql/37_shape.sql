@@ -84,6 +84,8 @@ create function webhook._reshape(
 language plpgsql volatile parallel unsafe
 set search_path = pg_catalog, webhook, pg_temp
 as $$
+declare
+  other boolean := signature <> endpoint.signature;
 begin
   if webhook._key_kind(signature) <> webhook._key_kind(endpoint.signature) then
     raise exception using
@@ -98,9 +100,14 @@ begin
     endpoint.headers := nullif(headers, '{}');
     -- The log compares names; that values changed it learns from this.
     endpoint.headers_changed_at := clock_timestamp();
+    other := true;
+  end if;
+  -- How a receiver knows us, and lets us in: whoever controls the URL says again that he wants it so.
+  if other and endpoint.verify <> 'none' then
+    endpoint := webhook._demand_proof(endpoint);
   end if;
   return endpoint;
 end
 $$;
 comment on function webhook._reshape(webhook._endpoint, text, jsonb) is
-  'Changes how an endpoint''s requests are signed, and their headers; at once, retries included.';
+  'Changes how an endpoint''s requests are signed, and their headers; at once, retries included. Control of its URL is to be proven anew.';

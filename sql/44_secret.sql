@@ -107,8 +107,12 @@ begin
   end if;
   if signature is not null then
     -- Before the key is made, whose kind it tells.
+    -- Another way to sign asks for a proof, as in _reshape; another key of the same kind does not.
     update webhook._endpoint e
-       set signature = rotate_secret.signature
+       set signature = rotate_secret.signature,
+           proof_generation = e.proof_generation + case when p.demanded then 1 else 0 end,
+           proof_asked_at = case when p.demanded then clock_timestamp() else e.proof_asked_at end
+      from (select endpoint.signature <> rotate_secret.signature and endpoint.verify <> 'none' as demanded) as p
      where e.endpoint_id = rotate_secret.endpoint_id;
   end if;
   ends := clock_timestamp() + overlap;

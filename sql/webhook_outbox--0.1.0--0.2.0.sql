@@ -129,6 +129,43 @@ as $$
              and p.polname <> '_tenant') as f
 $$;
 
+create or replace function webhook._reshape(
+  endpoint webhook._endpoint, -- an endpoint, locked
+  signature text,             -- new signature profile; null = unchanged
+  headers jsonb               -- new headers, {} = none; null = unchanged
+) returns webhook._endpoint -- the same, changed
+language plpgsql volatile parallel unsafe
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+declare
+  other boolean := signature <> endpoint.signature;
+begin
+  if webhook._key_kind(signature) <> webhook._key_kind(endpoint.signature) then
+    raise exception using
+      errcode = 'object_not_in_prerequisite_state',
+      message = format('endpoint %s has no key for the signature profile "%s"', endpoint.endpoint_id, signature),
+      detail = format('It needs a key of the kind %s; the endpoint''s is of the kind %s.',
+                      webhook._key_kind(signature), webhook._key_kind(endpoint.signature)),
+      hint = format('Use webhook.rotate_secret with signature => ''%s'', which makes a key for it.', signature);
+  end if;
+  endpoint.signature := coalesce(signature, endpoint.signature);
+  if headers is not null and nullif(headers, '{}') is distinct from endpoint.headers then
+    endpoint.headers := nullif(headers, '{}');
+    -- The log compares names; that values changed it learns from this.
+    endpoint.headers_changed_at := clock_timestamp();
+    other := true;
+  end if;
+  -- How a receiver knows us, and lets us in: whoever controls the URL says again that he wants it so.
+  if other and endpoint.verify <> 'none' then
+    endpoint := webhook._demand_proof(endpoint);
+  end if;
+  return endpoint;
+end
+$$;
+
+comment on function webhook._reshape(webhook._endpoint, text, jsonb) is
+  'Changes how an endpoint''s requests are signed, and their headers; at once, retries included. Control of its URL is to be proven anew.';
+
 create function webhook._is_signed(
   profile text, -- signature profile
   locator text  -- where a value stands in a request; null = in the body
@@ -912,6 +949,67 @@ begin
     event_type.sources := nullif(sources, '{}');
   end if;
   return event_type;
+end
+$$;
+
+create or replace function webhook.rotate_secret(
+  endpoint_id bigint,            -- the endpoint
+  overlap interval default null, -- how long the former key signs as well, 0 to 7 days; null = webhook.rotation_overlap
+  signature text default null,   -- signature profile from now on, of either kind of key; null = unchanged
+  out key_id bigint,             -- id of the new key
+  out secret text                -- the new signing secret, whsec_..., shown this once; of a key pair its public half, whpk_...
+) returns record
+language plpgsql volatile parallel unsafe
+security definer
+set search_path = pg_catalog, webhook, pg_temp
+as $$
+declare
+  endpoint webhook._endpoint;
+  before bigint[];
+  ends timestamptz;
+begin
+  perform webhook._check_writable('rotate a secret');
+  perform webhook._check_signature(signature);
+  overlap := coalesce(overlap, current_setting('webhook.rotation_overlap')::interval);
+  if overlap not between interval '0' and interval '7 days' then
+    raise exception using
+      errcode = 'invalid_parameter_value',
+      message = 'overlap is outside the valid range',
+      detail = format('It is %s; the range is 0 to 7 days.', overlap);
+  end if;
+  endpoint := webhook._take_keys(endpoint_id);
+  before := webhook._signing(endpoint_id);
+  -- Each signature costs the receiver a comparison and the header a line: five in all.
+  if cardinality(before) >= 5 and overlap > interval '0' then
+    raise exception using
+      errcode = 'program_limit_exceeded',
+      message = format('endpoint %s has too many signing keys', endpoint_id),
+      detail = format('%s keys sign; the limit is 5 with the new one.', cardinality(before)),
+      hint = 'End the overlaps with webhook.confirm_rotation, or rotate with overlap => ''0''.';
+  end if;
+  if signature is not null then
+    -- Before the key is made, whose kind it tells.
+    -- Another way to sign asks for a proof, as in _reshape; another key of the same kind does not.
+    update webhook._endpoint e
+       set signature = rotate_secret.signature,
+           proof_generation = e.proof_generation + case when p.demanded then 1 else 0 end,
+           proof_asked_at = case when p.demanded then clock_timestamp() else e.proof_asked_at end
+      from (select endpoint.signature <> rotate_secret.signature and endpoint.verify <> 'none' as demanded) as p
+     where e.endpoint_id = rotate_secret.endpoint_id;
+  end if;
+  ends := clock_timestamp() + overlap;
+  -- An earlier overlap is not made longer by this one.
+  update webhook._secret s
+     set valid_until = least(s.valid_until, ends)
+   where s.endpoint_id = rotate_secret.endpoint_id
+     and (s.valid_until is null or s.valid_until > ends);
+  select a.key_id, a.secret
+    into key_id, secret
+    from webhook._add_secret(endpoint_id) as a;
+  perform webhook._save_keys(
+    endpoint, 'rotate_secret', before,
+    case when overlap > interval '0' then jsonb_build_object('valid_until', webhook._rfc3339(ends)) else '{}' end
+      || jsonb_strip_nulls(jsonb_build_object('signature', signature)));
 end
 $$;
 

@@ -12,7 +12,7 @@ use std::{
 use webhook_outbox_test::{
     cluster::Cluster,
     outbox::{Outbox, PATIENCE},
-    receiver::{Answer, Gate, Receiver},
+    receiver::{Answer, Gate, Receiver, Request},
     wait::wait_for,
 };
 
@@ -260,6 +260,105 @@ fn an_unconfirmed_endpoint_closes_and_can_be_proven_later() {
     let event = shop.emit("order.paid", "late", "{}");
     shop.wait_for_state(&event, &endpoint, "delivered");
     shop.wait_for_alert(&endpoint, "endpoint.missed");
+}
+
+#[test]
+fn another_signature_and_other_headers_are_proven_anew_while_the_endpoint_stays_in_service() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    receiver.behave("/in", echo);
+    type Seen = fn(&Request) -> bool;
+    let cases: [(&str, &str, Seen); 3] = [
+        (
+            "headers",
+            "update_endpoint(?, headers => '{\"x-gate\": \"open\"}')",
+            |r| r.header("x-gate") == Some("open"),
+        ),
+        (
+            "profile",
+            "update_endpoint(?, signature => 'github')",
+            |r| r.header("x-hub-signature-256").is_some(),
+        ),
+        ("kind", "rotate_secret(?, signature => 'v1a')", |r| {
+            r.header("webhook-signature")
+                .is_some_and(|signature| signature.starts_with("v1a,"))
+        }),
+    ];
+    for (partner, change, seen) in cases {
+        let endpoint = shop.endpoint_with(partner, &receiver.url("/in"), ", verify => 'challenge'");
+        wait_for_tries(&mut shop, &endpoint, "proven", 1);
+        wait_for_state(&mut shop, &endpoint, "active");
+        let asked = |shop: &mut Outbox| {
+            shop.number(&format!(
+                "select proof_generation from webhook._endpoint where endpoint_id = {}",
+                endpoint.id
+            ))
+        };
+        let call = |change: &str| {
+            format!(
+                "select webhook.{}",
+                change.replace('?', &endpoint.id.to_string())
+            )
+        };
+        // What changes nothing of this, or nothing at all, asks for nothing.
+        let before = asked(&mut shop);
+        for harmless in [
+            "update_endpoint(?, signature => 'v1', headers => '{}')",
+            "update_endpoint(?, description => 'the same')",
+            "rotate_secret(?, signature => 'v1')",
+            "rotate_secret(?, '0')",
+        ] {
+            shop.run(&call(harmless));
+        }
+        assert_eq!(asked(&mut shop), before, "{partner}");
+        receiver.forget();
+        shop.run(&call(change));
+        assert_eq!(asked(&mut shop), before + 1, "{partner}");
+        assert_eq!(shop.state(&endpoint), "active", "{partner}");
+        wait_for_tries(&mut shop, &endpoint, "proven", 2);
+        let challenges = receiver.requests();
+        assert!(
+            challenges.len() == 1 && is_challenge(&challenges[0]) && seen(&challenges[0]),
+            "{partner}: {challenges:?}"
+        );
+        // Given again, it is no change.
+        shop.run(&call(change));
+        assert_eq!(asked(&mut shop), before + 1, "{partner}");
+    }
+    // Where nobody was asked, nobody is.
+    let vouched = shop.endpoint("nobody", &receiver.url("/vouched"));
+    shop.run(&format!(
+        "select webhook.update_endpoint({id}, signature => 'github', headers => '{{\"x-gate\": \"open\"}}');
+         select webhook.rotate_secret({id}, signature => 'v1a')",
+        id = vouched.id
+    ));
+    assert!(shop.is(&format!(
+        "proof_asked_at is null from webhook._endpoint where endpoint_id = {}",
+        vouched.id
+    )));
+}
+
+#[test]
+fn an_endpoint_whose_new_headers_nobody_confirms_closes() {
+    let mut shop = Outbox::join(&HASTY, "shop");
+    let receiver = Receiver::http();
+    receiver.behave("/in", |request| match request.header("x-gate") {
+        None => echo(request),
+        Some(_) => Answer::status(200),
+    });
+    let endpoint = shop.endpoint_with("shut", &receiver.url("/in"), ", verify => 'challenge'");
+    wait_for_state(&mut shop, &endpoint, "active");
+    shop.run(&format!(
+        "select webhook.update_endpoint({}, headers => '{{\"x-gate\": \"open\"}}')",
+        endpoint.id
+    ));
+    let event = shop.emit("order.paid", "shut", "{}");
+    shop.wait_for_state(&event, &endpoint, "delivered");
+    wait_for_state(&mut shop, &endpoint, "expired");
+    assert!(shop.is(&format!(
+        "state_reason = 'control of its URL was not proven in time' from webhook.endpoints where endpoint_id = {}",
+        endpoint.id
+    )));
 }
 
 #[test]
