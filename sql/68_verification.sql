@@ -11,7 +11,11 @@ select v.verification_id,
        v.result,
        v.status,
        v.error_category,
-       v.detail,
+       case
+         -- Which address it was would tell of the inside of the network.
+         when v.error_category = 'blocked' and not (select webhook._sees_all()) then 'address, port or URL is refused by the boundary'
+         else v.detail
+       end as detail,
        v.overridden_by
   from webhook._verification v;
 comment on view webhook.verifications is
@@ -27,5 +31,5 @@ comment on column webhook.verifications.result is
   'proven, failed, void (answered rightly, but the endpoint had changed meanwhile) or overridden (an operator did without a proof).';
 comment on column webhook.verifications.status is 'HTTP status of the answer; null when there was none.';
 comment on column webhook.verifications.error_category is 'Error category of a failed exchange; null when the answer was 2xx.';
-comment on column webhook.verifications.detail is 'What was wrong with the answer, in the sender''s own words.';
+comment on column webhook.verifications.detail is 'What was wrong with the answer, in the sender''s own words; a partner''s role is not told which address was blocked.';
 comment on column webhook.verifications.overridden_by is 'Session user who did without a proof.';

@@ -3463,6 +3463,29 @@ comment on column webhook.replays.started_at is 'When the leader began.';
 
 comment on column webhook.replays.finished_at is 'When it was done or cancelled; null = not yet.';
 
+-- Proofs of control, as users see them.
+
+create or replace view webhook.verifications as
+select v.verification_id,
+       v.endpoint_id,
+       (select e.partner_id from webhook._endpoint e where e.endpoint_id = v.endpoint_id) as partner_id,
+       v.method,
+       v.host,
+       v.started_at,
+       v.latency_ms,
+       v.result,
+       v.status,
+       v.error_category,
+       case
+         -- Which address it was would tell of the inside of the network.
+         when v.error_category = 'blocked' and not (select webhook._sees_all()) then 'address, port or URL is refused by the boundary'
+         else v.detail
+       end as detail,
+       v.overridden_by
+  from webhook._verification v;
+
+comment on column webhook.verifications.detail is 'What was wrong with the answer, in the sender''s own words; a partner''s role is not told which address was blocked.';
+
 -- The receiving side as people read it. No payload, no key.
 
 create view webhook.inbox_sources as

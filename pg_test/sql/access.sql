@@ -257,12 +257,36 @@ select webhook.emit('order.paid', 'acme', '{}') as event \gset
 insert into webhook._delivery (endpoint_id, event_id, state, attempt_count, series_start, revision) values (:hook, :'event', 'dead', 1, 0, 1);
 insert into webhook._attempt (event_id, endpoint_id, attempt_no, started_at, incarnation, outcome, error_category, detail)
 values (:'event', :hook, 1, now(), 1, 'dead', 'blocked', 'host resolves to 10.1.2.3, which is in 10.0.0.0/8');
+insert into webhook._verification (verification_id, endpoint_id, proof_generation, method, host, result, error_category, detail)
+values (1, :hook, 1, 'challenge', '127.0.0.1', 'failed', 'blocked', 'host resolves to 10.1.2.3, which is in 10.0.0.0/8');
 select webhook.grant_access('regress_webhook_a', 'read');
 select webhook.grant_access('regress_webhook_b', 'partner', 'acme');
 set local role regress_webhook_a;
 select url, detail, last_detail from webhook.endpoints join webhook.attempts using (endpoint_id) join webhook.dead_letters using (endpoint_id) where endpoint_id = :hook;
+select detail from webhook.verifications where endpoint_id = :hook and error_category = 'blocked';
 set local role regress_webhook_b;
 select url, detail, last_detail from webhook.endpoints join webhook.attempts using (endpoint_id) join webhook.dead_letters using (endpoint_id) where endpoint_id = :hook;
+select detail from webhook.verifications where endpoint_id = :hook and error_category = 'blocked';
+-- Nor by anything else that a partner reads.
+do $$
+declare
+  relation regclass;
+  told text;
+begin
+  for relation in
+    select c.oid::regclass
+      from pg_class c
+     where c.relnamespace = 'webhook'::regnamespace
+       and c.relkind in ('r', 'p', 'v')
+       and has_table_privilege(c.oid, 'select')
+  loop
+    execute format('select min(t::text) from %s as t where t::text like ''%%10.1.2.3%%''', relation) into told;
+    if told is not null then
+      raise warning '% tells %', relation, told;
+    end if;
+  end loop;
+end
+$$;
 reset role;
 -- A partner that leaves takes its rights along.
 select webhook.grant_access('regress_webhook_a', 'emit', 'acme');
