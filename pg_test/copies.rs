@@ -2,7 +2,7 @@
 //! neither for old events nor for new ones, until `adopt` says which; then what was to be sent is, once.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -358,6 +358,11 @@ fn a_restored_dump_that_is_adopted_with_skip_sends_new_events_only() {
 }
 
 #[test]
+fn a_restored_dump_of_a_restored_dump_that_is_adopted_with_skip_sends_new_events_only() {
+    skips_what_was_to_be_sent(Way::DumpOfADump);
+}
+
+#[test]
 fn a_clone_that_is_adopted_with_skip_sends_new_events_only() {
     skips_what_was_to_be_sent(Way::Template);
 }
@@ -448,7 +453,16 @@ fn a_copy_of_a_copy_that_was_adopted_trusts_nothing_of_that() {
 }
 
 #[test]
-fn a_logical_subscriber_sends_nothing_that_it_receives() {
+fn a_logical_subscriber_sends_nothing_that_it_receives_before_it_is_adopted() {
+    subscribes_and_takes_over("send");
+}
+
+#[test]
+fn a_logical_subscriber_that_is_adopted_with_skip_sends_new_events_only() {
+    subscribes_and_takes_over("skip");
+}
+
+fn subscribes_and_takes_over(mode: &str) {
     let mut cluster = Cluster::plan()
         .setting("wal_level", "logical")
         .setting("max_worker_processes", "24")
@@ -495,12 +509,26 @@ fn a_logical_subscriber_sends_nothing_that_it_receives() {
              alter subscription s set (slot_name = none);
              drop subscription s",
         );
-        adopt(&mut copy, "send");
-        for event in events.iter().chain([&own]) {
+        adopt(&mut copy, mode);
+        let new = copy.emit("order.paid", "a", "{}");
+        copy.wait_for_state(&new, &endpoint, "delivered");
+        events.extend([own, new]);
+        let sent = if mode == "send" {
+            &events[..]
+        } else {
+            &events[3..]
+        };
+        for event in sent {
             copy.wait_for_state(event, &endpoint, "delivered");
         }
         sleep(POLLS);
-        assert_eq!(receiver.requests_for("/hook").len(), 3);
+        let arrived: BTreeSet<String> = receiver
+            .requests_for("/hook")
+            .iter()
+            .filter_map(|request| request.header("webhook-id").map(str::to_owned))
+            .collect();
+        assert_eq!(arrived, sent.iter().cloned().collect());
+        assert_eq!(receiver.requests_for("/hook").len(), sent.len());
     }
     cluster.reload(&[("webhook.enabled", "on")]);
 }

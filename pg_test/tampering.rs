@@ -12,7 +12,10 @@ use webhook_outbox_test::{
     receiver::{Answer, Receiver},
 };
 
-const CHANGES: [&str; 19] = [
+/// The place of an event in the log, which is nothing of the event; and its id, whose change is a forgery: see `seal`.
+const ELSEWHERE: [&str; 2] = ["xid", "event_id"];
+
+const CHANGES: [&str; 20] = [
     "body = replace(body, '1', '2')",
     "body = body || ' '",
     "body_sha256 = sha256(convert_to(body || ' ', 'UTF8')), body = body || ' '",
@@ -28,6 +31,7 @@ const CHANGES: [&str; 19] = [
     "scope = 'eu'",
     "schema_version = '3'",
     "correlation_id = null",
+    "causation = null",
     "traceparent = null",
     "seal = overlay(seal placing '\\x00' from 1)",
     "seal_key = seal_key + 1",
@@ -40,6 +44,7 @@ fn emit(shop: &mut Outbox, partner: &str) -> String {
         partner,
         r#"{"amount": 1}"#,
         ", subject_type => 'order', subject_id => '7', subject_version => 1, correlation_id => 'c',
+           causation => 'evt_01KDWPVNG06E2YFC6A0M3DCW35',
            traceparent => '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'",
     )
 }
@@ -87,6 +92,15 @@ fn what_is_changed_before_it_is_read_is_never_sent_and_told() {
     };
     cluster.reload(&[("webhook.enabled", "on")]);
     let mut shop = Outbox::join(&cluster, "shop");
+    for column in shop.column(
+        "select attname from pg_attribute where attrelid = 'webhook._event'::regclass and attnum > 0 and not attisdropped",
+    ) {
+        let changed = CHANGES
+            .iter()
+            .flat_map(|what| what.split(", "))
+            .any(|what| what.starts_with(&format!("{column} = ")));
+        assert!(changed || ELSEWHERE.contains(&&*column), "nobody changes {column}");
+    }
     shop.wait_for_state(&sound, &endpoint, "delivered");
     for (event, what) in events.iter().zip(CHANGES) {
         // One of another origin is not even read: it is as if it had come with a copy.
@@ -178,4 +192,52 @@ fn what_is_changed_after_its_delivery_is_not_replayed_and_told() {
     changed_after_the_first_attempt("1h", "delivered", |shop, event| {
         shop.run(&format!("select webhook.replay('{event}')"));
     });
+}
+
+/// An endpoint is looked up inside the partner of its event, also when somebody has written the pair down.
+#[test]
+fn a_pair_that_is_planted_across_partners_is_never_sent() {
+    let cluster = Cluster::start_usual();
+    let receiver = Receiver::http();
+    let mut shop = Outbox::create(&cluster, "shop");
+    let own = shop.endpoint("a", &receiver.url("/a"));
+    let foreign = shop.endpoint("b", &receiver.url("/b"));
+    let event = emit(&mut shop, "a");
+    shop.wait_for_state(&event, &own, "delivered");
+    let plant = format!(
+        "insert into webhook._delivery (event_id, endpoint_id, state, attempt_count, series_start, revision, next_attempt_at)
+         values ('{event}', {id}, 'pending', 0, 0, 1, now());
+         insert into webhook._due (endpoint_id, next_attempt_at, attempt_count, series_start, hold, class, event_id, series_at)
+         values ({id}, now(), 0, 0, 0, 1, '{event}', now())",
+        id = foreign.id
+    );
+    // The next life of the leader finds it among what is due.
+    shop.run(&plant);
+    shop.restart_leader();
+    let delivery = shop.wait_for_state(&event, &foreign, "dead");
+    let reason = delivery.reason.clone().unwrap_or_default();
+    assert!(reason.contains("another partner"), "{reason}");
+    // Asking for it again is no way around that.
+    shop.run(&format!(
+        "select webhook.retry('{}', 'please')",
+        delivery.id
+    ));
+    shop.wait_until("(select bool_and(state <> 'pending') from webhook.requests)");
+    shop.wait_for_state(&event, &foreign, "dead");
+    let (code, _) = shop.refusal(&format!("select webhook.replay('{event}', {})", foreign.id));
+    assert_eq!(code, "42704");
+    let next = emit(&mut shop, "b");
+    shop.wait_for_state(&next, &foreign, "delivered");
+    assert_eq!(
+        shop.delivery(&event, &foreign)
+            .expect("a delivery")
+            .attempts,
+        0
+    );
+    let arrived: Vec<_> = receiver
+        .requests_for("/b")
+        .iter()
+        .map(|r| r.header("webhook-id").map(str::to_owned))
+        .collect();
+    assert_eq!(arrived, [Some(next)]);
 }
