@@ -21,6 +21,8 @@ use hunt::{found_in, hex};
 
 #[path = "secrets/hunt.rs"]
 mod hunt;
+#[path = "secrets/verbs.rs"]
+mod verbs;
 
 #[test]
 fn without_a_master_key_every_session_is_warned_once() {

@@ -9,6 +9,9 @@ use webhook_outbox_test::{
     receiver::{Answer, Receiver},
 };
 
+#[path = "tenancy/private.rs"]
+mod private;
+
 static CLUSTER: LazyLock<Cluster> = LazyLock::new(Cluster::start_usual);
 
 /// Everything that one partner has: one event delivered, one dead, with attempts, excerpts, alerts and requests.

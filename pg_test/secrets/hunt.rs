@@ -22,8 +22,9 @@ fn no_secret_is_found_anywhere_but_in_the_answer_to_its_caller() {
     }
 }
 
-fn hunt(encrypted: bool) {
-    let mut cluster = Cluster::plan()
+/// A server that logs and counts whatever it can, and its master key.
+pub fn loud(encrypted: bool, settings: &[(&str, &str)]) -> (Cluster, Option<MasterKeyFile>) {
+    let mut plan = Cluster::plan()
         .setting(
             "shared_preload_libraries",
             "webhook_outbox,pg_stat_statements,auto_explain",
@@ -32,14 +33,15 @@ fn hunt(encrypted: bool) {
         .setting("auto_explain.log_min_duration", "0")
         .setting("auto_explain.log_nested_statements", "on")
         .setting("auto_explain.log_verbose", "on")
-        .setting("webhook.poll_interval", "60s")
-        .setting("track_activity_query_size", "16384")
-        .start();
+        .setting("track_activity_query_size", "16384");
+    for (name, value) in settings {
+        plan = plan.setting(name, value);
+    }
+    let mut cluster = plan.start();
     let file = encrypted.then(|| MasterKeyFile::set(&mut cluster, 1));
-    let receiver = Receiver::http();
-    let mut shop = Outbox::create(&cluster, "shop");
-    shop.run("create extension pg_stat_statements");
-    drop(shop);
+    cluster.create_database("shop");
+    Outbox::join(&cluster, "shop")
+        .run("create extension webhook_outbox; create extension pg_stat_statements");
     cluster.reload(&[
         ("log_min_messages", "debug5"),
         ("log_min_error_statement", "debug5"),
@@ -52,6 +54,12 @@ fn hunt(encrypted: bool) {
         ("debug_print_rewritten", "on"),
         ("debug_print_plan", "on"),
     ]);
+    (cluster, file)
+}
+
+fn hunt(encrypted: bool) {
+    let (mut cluster, file) = loud(encrypted, &[("webhook.poll_interval", "60s")]);
+    let receiver = Receiver::http();
     let mut shop = Outbox::join(&cluster, "shop");
     let mut secrets = Vec::new();
     let endpoint = shop.endpoint("a", &receiver.url("/hook"));
@@ -112,6 +120,16 @@ fn hunt(encrypted: bool) {
     }
     let event = shop.emit("a.b", "a", "{}");
     shop.wait_for_state(&event, &endpoint, "delivered");
+    // The value of a challenge proves control as long as it is good, and is kept nowhere.
+    shop.endpoint_with("p", &receiver.url("/prove"), ", verify => 'challenge'");
+    shop.wait_until(
+        "exists (select from webhook.verifications where method = 'challenge' and status = 200)",
+    );
+    let challenge = receiver.requests_for("/prove")[0]
+        .header("webhook-challenge")
+        .expect("the value")
+        .to_owned();
+    assert!(challenge.len() >= 32);
     shop.run("analyze; checkpoint");
 
     if encrypted {
@@ -141,30 +159,10 @@ fn hunt(encrypted: bool) {
         !found_in(&format!("whsec_{control}"), log.as_bytes()).is_empty(),
         "the search finds what is there"
     );
-    let mut places = vec![("the log".to_owned(), log.into_bytes())];
-    let kept = "webhook._secret,webhook._seal_key";
-    let relations = shop.column(
-        "select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
-          where n.nspname in ('webhook', 'pg_catalog', 'public') and c.relkind in ('r', 'v', 'm', 'p')
-            -- Needs a machine that has it.
-            and c.relname <> 'pg_shmem_allocations_numa'",
-    );
-    assert!(relations.len() > 150);
-    for relation in relations {
-        // In clear the keys lie in their tables, and in what was gathered about these.
-        let exempt =
-            !encrypted && (kept.contains(&*relation) || relation.starts_with("pg_catalog.pg_stat"));
-        if !exempt {
-            let rows = shop.column(&format!("select t::text from {relation} t"));
-            places.push((relation, rows.join("\n").into_bytes()));
-        }
-    }
+    let mut places = kept(&mut shop, encrypted);
+    places.push(("the log".to_owned(), log.into_bytes()));
     let statements = shop.column("select query from pg_stat_statements");
     assert!(statements.iter().any(|text| text.contains("rotate_secret")));
-    places.push((
-        "pg_stat_statements".to_owned(),
-        statements.join("\n").into_bytes(),
-    ));
     if encrypted {
         drop(shop);
         cluster.stop(Shutdown::Fast);
@@ -176,10 +174,41 @@ fn hunt(encrypted: bool) {
             assert_eq!(found_in(secret, bytes), Vec::<String>::new(), "in {place}");
         }
     }
+    for (place, bytes) in &places {
+        assert!(
+            memchr::memmem::find(bytes, challenge.as_bytes()).is_none(),
+            "a challenge in {place}"
+        );
+    }
     drop(file);
 }
 
-fn files(folder: &Path, places: &mut Vec<(String, Vec<u8>)>) {
+/// What every relation holds that a superuser can read, statistics and statements included.
+pub fn kept(shop: &mut Outbox, encrypted: bool) -> Vec<(String, Vec<u8>)> {
+    let clear = "webhook._secret,webhook._seal_key";
+    let relations = shop.column(
+        "select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
+          where n.nspname in ('webhook', 'pg_catalog', 'public') and c.relkind in ('r', 'v', 'm', 'p')
+            -- Needs a machine that has it.
+            and c.relname <> 'pg_shmem_allocations_numa'",
+    );
+    assert!(relations.len() > 150);
+    assert!(relations.contains(&"public.pg_stat_statements".to_owned()));
+    relations
+        .into_iter()
+        // In clear the keys lie in their tables, and in what was gathered about these.
+        .filter(|relation| {
+            encrypted
+                || !(clear.contains(&**relation) || relation.starts_with("pg_catalog.pg_stat"))
+        })
+        .map(|relation| {
+            let rows = shop.column(&format!("select t::text from {relation} t"));
+            (relation, rows.join("\n").into_bytes())
+        })
+        .collect()
+}
+
+pub fn files(folder: &Path, places: &mut Vec<(String, Vec<u8>)>) {
     for entry in fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
         match entry.file_type() {
