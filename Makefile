@@ -8,7 +8,7 @@ MAJORS ?= 15
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup server build install install-files stage demo acceptance reference test test-all package readme peers campaign bench bench-full lint clean
+.PHONY: help setup server build install install-files stage demo acceptance reference test test-all package readme peers campaign bench bench-full lint check-old clean
 
 # Written down once, in Cargo.toml.
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -101,6 +101,9 @@ bench-full: stage ## the same with ten million deliveries (hours)
 
 lint: setup ## formatting, clippy, licences, no unsafe code outside src/pg
 	@pg_test/support/lint.sh
+
+check-old: ## type-checks with the headers of PostgreSQL 13 and 14, which are not supported
+	@pg_test/support/check_old.sh
 
 clean: ## removes all that was built
 	rm -rf target pg_test/out "$$(readlink -m build)" build

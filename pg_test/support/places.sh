@@ -21,6 +21,8 @@ server_pg_config() { # major
 # The pg_config whose headers the extension is built with.
 header_pg_config() { # major
   case "$1" in
+    13) echo "$BUILD/pg13/usr/lib/postgresql/13/bin/pg_config" ;; # these two for `make check-old` alone
+    14) echo "$BUILD/pg14/bin/pg_config" ;;
     15) echo /usr/lib/postgresql/15/bin/pg_config ;;
     *) server_pg_config "$1" ;;
   esac

@@ -71,10 +71,15 @@ fn cluster() -> i64 {
     outbox::cluster()
 }
 
+#[cfg(feature = "pg13")]
+const PG_MONITOR: u32 = pg_sys::DEFAULT_ROLE_MONITOR;
+#[cfg(not(feature = "pg13"))]
+const PG_MONITOR: u32 = pg_sys::ROLE_PG_MONITOR;
+
 #[pg_extern(sql = false)]
 fn sees_all() -> bool {
     let user = user();
-    let monitor = pg_sys::Oid::from(pg_sys::ROLE_PG_MONITOR);
+    let monitor = pg_sys::Oid::from(PG_MONITOR);
     unlimited(user)
         || has_privileges(user, monitor)
         || any_right(user, |right| {

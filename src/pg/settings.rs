@@ -186,7 +186,15 @@ pub fn define() {
         );
     }
     // SAFETY: called once per process at load time with a static C string.
-    unsafe { pg_sys::MarkGUCPrefixReserved(c"webhook".as_ptr()) };
+    #[cfg(not(any(feature = "pg13", feature = "pg14")))]
+    unsafe {
+        pg_sys::MarkGUCPrefixReserved(c"webhook".as_ptr())
+    };
+    // SAFETY: the same.
+    #[cfg(any(feature = "pg13", feature = "pg14"))]
+    unsafe {
+        pg_sys::EmitWarningsOnPlaceholders(c"webhook".as_ptr())
+    };
 }
 
 fn flag(name: &'static CStr, short: &'static CStr, setting: &'static GucSetting<bool>) {

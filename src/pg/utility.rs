@@ -24,53 +24,71 @@ pub fn install() {
     }
 }
 
-#[pg_guard]
-#[allow(clippy::too_many_arguments)]
-unsafe extern "C-unwind" fn process_utility(
-    statement: *mut pg_sys::PlannedStmt,
-    query: *const std::ffi::c_char,
-    read_only_tree: bool,
-    context: pg_sys::ProcessUtilityContext::Type,
-    params: pg_sys::ParamListInfo,
-    environment: *mut pg_sys::QueryEnvironment,
-    destination: *mut pg_sys::DestReceiver,
-    completion: *mut pg_sys::QueryCompletion,
-) {
-    let run = || {
-        // SAFETY: the arguments are passed on as they came.
-        unsafe {
-            match PREVIOUS {
-                // A hook of another library is plain C: its error must become one that can be caught.
-                Some(previous) => pg_sys::ffi::pg_guard_ffi_boundary(|| {
-                    previous(
+/// The hook with the arguments of this PostgreSQL: 13 does not pass whether the tree is read-only. The type stands for the
+/// argument, because `pg_guard` takes no names from outside the macro.
+macro_rules! hook {
+    ($($flag:ty)?) => {
+        #[pg_guard]
+        #[allow(clippy::too_many_arguments)]
+        unsafe extern "C-unwind" fn process_utility(
+            statement: *mut pg_sys::PlannedStmt,
+            query: *const std::ffi::c_char,
+            $(read_only_tree: $flag,)?
+            context: pg_sys::ProcessUtilityContext::Type,
+            params: pg_sys::ParamListInfo,
+            environment: *mut pg_sys::QueryEnvironment,
+            destination: *mut pg_sys::DestReceiver,
+            completion: *mut pg_sys::QueryCompletion,
+        ) {
+            // SAFETY: the arguments are passed on as they came.
+            let run = || unsafe {
+                match PREVIOUS {
+                    // A hook of another library is plain C: its error must become one that can be caught.
+                    Some(previous) => pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                        previous(
+                            statement,
+                            query,
+                            $(read_only_tree as $flag,)?
+                            context,
+                            params,
+                            environment,
+                            destination,
+                            completion,
+                        );
+                    }),
+                    None => pg_sys::standard_ProcessUtility(
                         statement,
                         query,
-                        read_only_tree,
+                        $(read_only_tree as $flag,)?
                         context,
                         params,
                         environment,
                         destination,
                         completion,
-                    );
-                }),
-                None => pg_sys::standard_ProcessUtility(
-                    statement,
-                    query,
-                    read_only_tree,
-                    context,
-                    params,
-                    environment,
-                    destination,
-                    completion,
-                ),
-            }
+                    ),
+                }
+            };
+            // SAFETY: PostgreSQL passes a valid statement.
+            unsafe { around((*statement).utilityStmt, run) }
         }
     };
+}
+
+#[cfg(feature = "pg13")]
+hook!();
+#[cfg(not(feature = "pg13"))]
+hook!(bool);
+
+/// Runs a command, with what it means for the workers before and after it.
+///
+/// # Safety
+/// `command` is null or a valid statement tree.
+unsafe fn around(command: *mut pg_sys::Node, run: impl Fn()) {
     if !wake::preloaded() {
         return run();
     }
-    // SAFETY: PostgreSQL passes a valid statement tree.
-    match unsafe { meaning((*statement).utilityStmt) } {
+    // SAFETY: the caller's promise.
+    match unsafe { meaning(command) } {
         Meaning::Nothing => run(),
         Meaning::CommitPrepared => {
             run();
@@ -180,13 +198,13 @@ unsafe fn needs_empty(name: *mut std::ffi::c_char, keep: bool) -> Meaning {
     }
 }
 
-#[cfg(feature = "pg15")]
+#[cfg(any(feature = "pg13", feature = "pg14", feature = "pg15"))]
 unsafe fn owns_database(database: pg_sys::Oid) -> bool {
     // SAFETY: plain catalogue look-up.
     unsafe { pg_sys::pg_database_ownercheck(database, pg_sys::GetUserId()) }
 }
 
-#[cfg(not(feature = "pg15"))]
+#[cfg(not(any(feature = "pg13", feature = "pg14", feature = "pg15")))]
 unsafe fn owns_database(database: pg_sys::Oid) -> bool {
     // SAFETY: plain catalogue look-up.
     unsafe { pg_sys::object_ownercheck(pg_sys::DatabaseRelationId, database, pg_sys::GetUserId()) }

@@ -194,16 +194,24 @@ pub fn reserve() {
     // SAFETY: hooks are installed by the postmaster before any child exists; the previous ones are
     // kept and called, so that other preloaded libraries keep working in any order.
     unsafe {
-        PREVIOUS_REQUEST = pg_sys::shmem_request_hook;
-        pg_sys::shmem_request_hook = Some(request);
+        // Before 15 there is no hook: what is loaded asks at once.
+        #[cfg(any(feature = "pg13", feature = "pg14"))]
+        pg_sys::RequestAddinShmemSpace(size_of::<Shared>());
+        #[cfg(not(any(feature = "pg13", feature = "pg14")))]
+        {
+            PREVIOUS_REQUEST = pg_sys::shmem_request_hook;
+            pg_sys::shmem_request_hook = Some(request);
+        }
         PREVIOUS_STARTUP = pg_sys::shmem_startup_hook;
         pg_sys::shmem_startup_hook = Some(startup);
     }
 }
 
+#[cfg(not(any(feature = "pg13", feature = "pg14")))]
 static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
 
+#[cfg(not(any(feature = "pg13", feature = "pg14")))]
 unsafe extern "C-unwind" fn request() {
     // SAFETY: called by the postmaster in its single thread at the one time that allows requests.
     unsafe {
