@@ -160,6 +160,10 @@ fn the_page_fits_every_window_asks_nobody_for_anything_and_shows_hostile_names_a
         assert!(!log.contains("CONSOLE"), "{log}");
         let size = std::fs::copy(&picture, out.join(format!("{name}.png"))).expect("a picture");
         assert!(size > 10_000, "{name}: {size} bytes");
+        // As wide as it says: a browser may have a narrowest window. The width stands in the first chunk of a PNG.
+        let bytes = std::fs::read(&picture).expect("the picture");
+        let wanted: u32 = if name.starts_with("wide") { 1280 } else { 400 };
+        assert_eq!(bytes[16..20], wanted.to_be_bytes(), "{name}");
     }
     let paper = folder.path().join("page.pdf");
     let target = format!("--print-to-pdf={}", paper.display());

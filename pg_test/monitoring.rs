@@ -311,6 +311,15 @@ fn every_panel_of_the_dashboard_shows_a_series_and_every_rule_is_sound() {
             std::panic::resume_unwind(error);
         }
     });
+    // The list of databases that Grafana offers is filled from a label of a metric.
+    assert!(
+        prometheus
+            .query("count by (instance) (webhook_leader_up)")
+            .iter()
+            .any(|series| series["metric"]["instance"].is_string()),
+        "{}",
+        prometheus.says()
+    );
     wait_for("dead letters are about to be alerted", PATIENCE, || {
         !prometheus
             .query("ALERTS{alertname=\"WebhookDeadLetters\"}")
@@ -572,7 +581,7 @@ fn prometheus(exporter: &Watcher, folder: &Folder) -> Watcher {
 fn panels() -> Vec<String> {
     let text = fs::read_to_string(examples().join("dashboard.json")).expect("the dashboard");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
-    dashboard["panels"]
+    let expressions: Vec<String> = dashboard["panels"]
         .as_array()
         .expect("panels")
         .iter()
@@ -583,7 +592,10 @@ fn panels() -> Vec<String> {
                 .replace("$instance", ".*")
                 .replace("$__rate_interval", "10s")
         })
-        .collect()
+        .collect();
+    // None stands where this does not look.
+    assert_eq!(expressions.len(), text.matches("\"expr\":").count());
+    expressions
 }
 
 /// Whether an expression gives a series with a number.

@@ -223,6 +223,28 @@ impl Cluster {
         );
     }
 
+    /// Kills the postmaster alone. Its children have to see that for themselves: until the last of them has ended,
+    /// nobody can start the server again. Fails when one of them stays.
+    pub fn kill_postmaster(&mut self) {
+        let Some(mut server) = self.server.take() else {
+            return;
+        };
+        let postmaster = pid_of(&server);
+        let family = descendants(postmaster.as_raw());
+        let _ = kill(postmaster, Signal::SIGKILL);
+        let _ = server.wait();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while family.iter().any(|pid| runs(*pid)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut left = Vec::new();
+        for pid in family.into_iter().filter(|pid| runs(*pid)) {
+            left.push(fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default());
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        assert!(left.is_empty(), "they outlive their postmaster: {left:?}");
+    }
+
     /// Sends a signal to one process of this server, and refuses any other.
     pub fn signal(&self, pid: i32, signal: Signal) {
         let postmaster = self.postmaster();
