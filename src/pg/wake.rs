@@ -6,7 +6,7 @@
 //! Waking is a commit callback: NOTIFY would serialise all committers (measured: 0.20 of the
 //! throughput with 8 clients).
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::ffi::c_void;
 use std::sync::atomic::{
     AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
@@ -101,6 +101,8 @@ thread_local! {
     static EXPUNGED_AT_COMMIT: Cell<bool> = const { Cell::new(false) };
     /// Whether `webhook.databases` names this session's database: looked up while that is possible.
     static SERVED: Cell<bool> = const { Cell::new(false) };
+    /// Its name, which stays while anybody is connected.
+    static DATABASE: OnceCell<String> = const { OnceCell::new() };
     static CALLBACK_REGISTERED: Cell<bool> = const { Cell::new(false) };
     /// The launcher that started this leader.
     static STARTED_BY: Cell<i32> = const { Cell::new(0) };
@@ -176,14 +178,17 @@ impl Slot {
         self.expunged.load(Ordering::SeqCst)
     }
 
+    /// Wakes the leader, or has the launcher start one. Whoever finds the flag up says nothing more: the leader was
+    /// woken and has not looked yet, and of many that commit at a time one alone pays for a signal.
     fn raise(&self) {
-        self.wake.store(1, Ordering::SeqCst);
+        let raised = self.wake.swap(1, Ordering::SeqCst) != 0;
         let process = self.process.load(Ordering::SeqCst);
         if process > 0 {
-            set_latch_of(process - 1);
-        } else {
-            // While the slot is held the launcher waits with it.
-            self.wanted.store(1, Ordering::Release);
+            if !raised {
+                set_latch_of(process - 1);
+            }
+        } else if self.wanted.swap(1, Ordering::AcqRel) == 0 {
+            // The launcher looks again by itself as long as one is wanted that it could not start.
             wake_launcher();
         }
     }
@@ -283,6 +288,8 @@ pub fn claim_slot(database: pg_sys::Oid) -> Option<&'static Slot> {
                 // the latch of a process that is gone, and the launcher would never hear of it.
                 slot.leave();
                 slot.set_activity(Activity::Stopped);
+                // Left behind it would look as if the launcher knew already; whoever claims says it anew.
+                slot.wanted.store(0, Ordering::Release);
                 // What was counted was another database's.
                 slot.counters.reset();
                 for counter in [&slot.delivered, &slot.failed, &slot.lost, &slot.fenced] {
@@ -341,9 +348,12 @@ pub fn wake_at_commit() {
         unsafe { pg_sys::RegisterXactCallback(Some(at_transaction_end), std::ptr::null_mut()) };
         CALLBACK_REGISTERED.set(true);
     }
-    // SAFETY: plain read of this process's state.
-    let database = super::outbox::database_name(unsafe { pg_sys::MyDatabaseId });
-    SERVED.set(super::settings::serves_database(&database));
+    SERVED.set(DATABASE.with(|name| {
+        // SAFETY: plain read of this process's state.
+        let name =
+            name.get_or_init(|| super::outbox::database_name(unsafe { pg_sys::MyDatabaseId }));
+        super::settings::serves_database(name)
+    }));
     WAKE_AT_COMMIT.set(true);
 }
 

@@ -356,7 +356,6 @@ impl Leader {
             .store(super::emit::now_micros(), Ordering::Relaxed);
         self.slot.set_activity(Activity::Running);
         loop {
-            let woken = self.slot.take_wake();
             if terminating() || self.slot.held() || super::wake::superseded() {
                 break;
             }
@@ -364,6 +363,9 @@ impl Leader {
                 self.finish();
                 return Err(End::Asked);
             }
+            // Switched off the flag stays up, so that nobody wakes us for what is not read. After the settings: what
+            // was committed until they said so is looked for now.
+            let woken = self.settings.enabled && self.slot.take_wake();
             self.collect();
             self.park_slow();
             if woken {
