@@ -208,6 +208,62 @@ set local role regress_webhook_emitter;
 select count(*) from (select webhook.emit('a.b', 'acme', '{}', idempotency_key => 'evil')) as e;
 rollback;
 
+-- A row goes into the partition of its day, by whichever way it is written.
+begin;
+select webhook.emit('a.b', 'acme', '{}', subject_type => 'order', subject_id => '1', correlation_id => 'c') as before \gset
+create table webhook.regress_today (like webhook._event_default including all);
+select format('alter table webhook._event attach partition webhook.regress_today for values from (%L) to (%L)',
+              :'before' || '0', 'evt_' || repeat('Z', 26)) as attach \gset
+-- Whatever days there are already are in the way of so wide a range.
+do $$
+declare
+  day regclass;
+begin
+  for day in select inhrelid from pg_inherits where inhparent = 'webhook._event'::regclass and inhrelid <> 'webhook._event_default'::regclass loop
+    execute format('alter table webhook._event detach partition %s', day);
+  end loop;
+end
+$$;
+:attach;
+select webhook.emit('a.b', 'acme', '{}', subject_type => 'order', subject_id => '1', correlation_id => 'c') as quick \gset
+select tableoid::regclass from webhook._event where event_id in (:'before', :'quick') order by event_id;
+set local enable_seqscan = off;
+select count(*) from webhook.regress_today where event_id = :'quick';
+select count(*) from webhook.regress_today where xid = pg_current_xact_id();
+select count(*) from webhook.regress_today where subject_type = 'order' and subject_id = '1';
+select count(*) from webhook.regress_today where correlation_id = 'c';
+-- What an operator has added is obeyed, and the rest of the row is the same.
+alter table webhook.regress_today add constraint regress_checked check (partner_id <> 'refused');
+do $$ begin perform webhook.emit('a.b', 'refused', '{}'); exception when check_violation then raise notice 'refused'; end $$;
+select webhook.emit('a.b', 'acme', '{}', subject_type => 'order', subject_id => '1', correlation_id => 'c') as checked \gset
+alter table webhook.regress_today drop constraint regress_checked;
+create function regress_told() returns trigger language plpgsql as $$ begin raise warning 'told of %', new.type; return null; end $$;
+create trigger regress_told after insert on webhook._event for each row execute function regress_told();
+select webhook.emit('a.b', 'acme', '{}', subject_type => 'order', subject_id => '1', correlation_id => 'c') as told \gset
+drop trigger regress_told on webhook._event;
+alter table webhook._event add column regress_more integer;
+alter table webhook._event drop column regress_more;
+select webhook.emit('a.b', 'acme', '{}', subject_type => 'order', subject_id => '1', correlation_id => 'c') as altered \gset
+select count(*), count(distinct to_jsonb(e) - array['event_id', 'occurred_at', 'seal']), count(distinct seal)
+  from webhook.regress_today e where event_id in (:'quick', :'checked', :'told', :'altered');
+rollback;
+
+-- The events of one statement see each other, and so does what is called between them.
+begin;
+select count(distinct webhook.emit('a.b', 'acme', jsonb_build_object('n', n % 2), idempotency_key => 'key ' || n % 2)) from generate_series(1, 10) as n;
+create function regress_seen() returns bigint language sql volatile as $$ select count(*) from webhook._event where xid = pg_current_xact_id() $$;
+select webhook.emit('a.b', 'acme', '{}') is not null, regress_seen();
+rollback;
+
+-- A savepoint takes its events back; a long payload is stored as any other.
+begin;
+savepoint s;
+select webhook.emit('a.b', 'acme', '{}') as gone \gset
+rollback to s;
+select webhook.emit('a.b', 'acme', to_jsonb(repeat('long ', 20000))) as kept \gset
+select count(*), max(length(body)) from webhook._event where event_id in (:'gone', :'kept');
+rollback;
+
 revoke all on schema webhook from regress_webhook_emitter;
 revoke all on function webhook.emit from regress_webhook_emitter;
 drop role regress_webhook_emitter;

@@ -7,6 +7,7 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 use zeroize::Zeroizing;
 
+use super::insertion::{Field, insert_row};
 use super::statement::{run, statement};
 use super::{as_owner, owner, relation, timestamp};
 use crate::pg::error::Raise;
@@ -192,34 +193,91 @@ unsafe extern "C-unwind" fn seal_key_changed(_arg: pg_sys::Datum, table: pg_sys:
 /// Inserts the event as the owner of the extension.
 pub fn insert_event(sealing: &Sealing, event: &Event, digest: &[u8; 32], seal: &[u8; 16]) {
     let id = event.id.to_string();
-    let optional = |text: &'_ Option<String>| text.clone();
     as_owner(sealing.owner, || {
-        run(
-            &INSERT_EVENT,
-            &[
-                timestamp(event.occurred_at).into(),
-                sealing.origin.into(),
-                sealing.key_id.into(),
-                event.subject_version.into(),
-                event.test.into(),
-                id.as_str().into(),
-                event.partner_id.as_str().into(),
-                event.kind.as_str().into(),
-                optional(&event.source).into(),
-                optional(&event.subject_type).into(),
-                optional(&event.subject_id).into(),
-                optional(&event.scope).into(),
-                optional(&event.schema_version).into(),
-                optional(&event.correlation_id).into(),
-                optional(&event.causation).into(),
-                optional(&event.traceparent).into(),
-                seal.to_vec().into(),
-                digest.to_vec().into(),
-                event.data.as_str().into(),
-            ],
-            |_| (),
-        );
+        let row = event_row(sealing, event, &id, digest, seal);
+        // SAFETY: each value is made of its type, and _event is partitioned by event_id.
+        if !unsafe { insert_row(sealing.table, sealing.owner, &id, &row) } {
+            insert_by_statement(sealing, event, &id, digest, seal);
+        }
     });
+}
+
+/// The row of an event, in the order of the table's columns.
+fn event_row(
+    sealing: &Sealing,
+    event: &Event,
+    id: &str,
+    digest: &[u8; 32],
+    seal: &[u8; 16],
+) -> [Field; 20] {
+    use pg_sys::{BOOLOID, BYTEAOID, INT8OID, TEXTOID, TIMESTAMPTZOID, XID8OID};
+    // SAFETY: assigns the transaction its id, as writing it would.
+    let xid = unsafe { pg_sys::GetTopFullTransactionId() }.value;
+    let text = |name, text: &str| (name, TEXTOID, text.into_datum());
+    let maybe = |name, text: &Option<String>| {
+        let datum = text.as_deref().and_then(IntoDatum::into_datum);
+        (name, TEXTOID, datum)
+    };
+    let number = |name, number: Option<i64>| (name, INT8OID, number.into_datum());
+    let bytes = |name, bytes: &[u8]| (name, BYTEAOID, bytes.into_datum());
+    let occurred_at = timestamp(event.occurred_at).into_datum();
+    [
+        (c"xid", XID8OID, Some(pg_sys::Datum::from(xid))),
+        (c"occurred_at", TIMESTAMPTZOID, occurred_at),
+        number(c"origin", Some(sealing.origin)),
+        number(c"seal_key", Some(sealing.key_id)),
+        number(c"subject_version", event.subject_version),
+        (c"test", BOOLOID, event.test.into_datum()),
+        text(c"event_id", id),
+        text(c"partner_id", &event.partner_id),
+        text(c"type", &event.kind),
+        maybe(c"source", &event.source),
+        maybe(c"subject_type", &event.subject_type),
+        maybe(c"subject_id", &event.subject_id),
+        maybe(c"scope", &event.scope),
+        maybe(c"schema_version", &event.schema_version),
+        maybe(c"correlation_id", &event.correlation_id),
+        maybe(c"causation", &event.causation),
+        maybe(c"traceparent", &event.traceparent),
+        bytes(c"seal", seal),
+        bytes(c"body_sha256", digest),
+        text(c"body", &event.data),
+    ]
+}
+
+fn insert_by_statement(
+    sealing: &Sealing,
+    event: &Event,
+    id: &str,
+    digest: &[u8; 32],
+    seal: &[u8; 16],
+) {
+    let optional = |text: &'_ Option<String>| text.clone();
+    run(
+        &INSERT_EVENT,
+        &[
+            timestamp(event.occurred_at).into(),
+            sealing.origin.into(),
+            sealing.key_id.into(),
+            event.subject_version.into(),
+            event.test.into(),
+            id.into(),
+            event.partner_id.as_str().into(),
+            event.kind.as_str().into(),
+            optional(&event.source).into(),
+            optional(&event.subject_type).into(),
+            optional(&event.subject_id).into(),
+            optional(&event.scope).into(),
+            optional(&event.schema_version).into(),
+            optional(&event.correlation_id).into(),
+            optional(&event.causation).into(),
+            optional(&event.traceparent).into(),
+            seal.to_vec().into(),
+            digest.to_vec().into(),
+            event.data.as_str().into(),
+        ],
+        |_| (),
+    );
 }
 
 /// What of the event is different from the first one of its key; none when nothing is, or when that one is gone.

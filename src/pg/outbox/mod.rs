@@ -19,6 +19,7 @@ mod due_changes;
 mod emitting;
 mod filtering;
 mod inbox;
+mod insertion;
 mod keeping;
 mod keys;
 mod mending;
