@@ -62,7 +62,7 @@ pub fn body(event: &Event) -> String {
 pub fn shaped(event: &Event, data: Option<&str>, data_shape: Option<&str>) -> String {
     let mut json = String::with_capacity(data.map_or(0, str::len) + 512);
     json.push('{');
-    string(&mut json, "event_id", Some(&event.id.to_string()));
+    string(&mut json, "event_id", Some(event.id.text().as_ref()));
     string(&mut json, "type", Some(&event.kind));
     string(&mut json, "source", event.source.as_deref());
     // A year outside 0001-9999 is refused by emit. Should one come in another way it gets a text of its own:
@@ -147,6 +147,14 @@ pub fn seal(key: &[u8], event: &Event, origin: i64, body_sha256: &[u8; 32]) -> [
 fn string(json: &mut String, name: &str, value: Option<&str>) {
     if let Some(value) = value {
         member(json, name);
+        // Most have nothing to be escaped: they are written as they are.
+        let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+        if value.bytes().all(plain) {
+            json.push('"');
+            json.push_str(value);
+            json.push('"');
+            return;
+        }
         // Serialising a string fails only when the writer does, and memory does not.
         json.push_str(&serde_json::to_string(value).expect("a string is always JSON"));
     }

@@ -26,6 +26,7 @@ pub mod health;
 pub mod histogram;
 mod host_name;
 pub mod http_signature;
+pub mod id_hash;
 pub mod ids;
 pub mod inbound;
 pub mod json;

@@ -18,12 +18,34 @@ pub fn iso8601(unix_micros: i64) -> String {
     let micros = unix_micros.rem_euclid(MICROS_PER_DAY);
     let (seconds, fraction) = (micros / MICROS_PER_SECOND, micros % MICROS_PER_SECOND);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    let year = if (1..=9999).contains(&year) {
-        format!("{year:04}")
+    let mut text = String::with_capacity(32);
+    if (1..=9999).contains(&year) {
+        digits(&mut text, year, 4);
     } else {
-        format!("{year:+07}")
-    };
-    format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:06}Z")
+        text = format!("{year:+07}");
+    }
+    for (before, number, width) in [
+        ('-', month, 2),
+        ('-', day, 2),
+        ('T', hour, 2),
+        (':', minute, 2),
+        (':', second, 2),
+        ('.', fraction, 6),
+    ] {
+        text.push(before);
+        digits(&mut text, number, width);
+    }
+    text.push('Z');
+    text
+}
+
+/// A number that has no more digits than `width`, with zeros before it. Every body has a time, and the formatting of
+/// the standard library took a fifth of what writing the body costs.
+fn digits(text: &mut String, number: i64, width: u32) {
+    for place in (0..width).rev() {
+        let digit = number / 10_i64.pow(place) % 10;
+        text.push(char::from(b'0' + u8::try_from(digit).unwrap_or(0)));
+    }
 }
 
 /// The second the time lies in; before 1970 the earlier one, not the one nearer to zero.

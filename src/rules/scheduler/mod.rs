@@ -25,6 +25,7 @@ use self::line::{Line, smoothed};
 use self::rate::Rate;
 use self::turns::{Rings, Turns};
 use super::adaptive::{AdaptiveWindow, Push};
+use super::id_hash::IdMap;
 use super::ids::EndpointId;
 
 /// Ceilings of concurrent requests.
@@ -85,7 +86,7 @@ struct Partner {
 #[derive(Debug)]
 pub struct Scheduler<T> {
     caps: Caps,
-    lines: HashMap<EndpointId, Line<T>>,
+    lines: IdMap<EndpointId, Line<T>>,
     partners: HashMap<Arc<str>, Partner>,
     /// Partners that have endpoints in their rings and may run more, as far as is known.
     rings: Rings<Arc<str>>,
@@ -117,7 +118,7 @@ impl<T> Scheduler<T> {
     pub fn new(caps: Caps) -> Self {
         Scheduler {
             caps,
-            lines: HashMap::new(),
+            lines: IdMap::default(),
             partners: HashMap::new(),
             rings: Rings::new(),
             turns: Turns::default(),
