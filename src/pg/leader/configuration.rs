@@ -11,6 +11,7 @@ use crate::pg::outbox::{EndpointRow, KeyRow, PauseRow};
 use crate::pg::settings::Settings;
 use crate::rules::address::Boundary;
 use crate::rules::envelope::Event;
+use crate::rules::id_hash::IdMap;
 use crate::rules::ids::EndpointId;
 use crate::rules::policy::{EndpointPolicy, PolicyRow, RetryPolicy};
 use crate::rules::snapshot::Snapshot;
@@ -44,7 +45,7 @@ pub struct Applied {
 pub struct Configuration {
     origin: i64,
     boundary: Boundary,
-    endpoints: HashMap<EndpointId, Endpoint>,
+    endpoints: IdMap<EndpointId, Endpoint>,
     by_partner: HashMap<String, Vec<EndpointId>>,
     classes: HashMap<String, i16>,
     retry: RetryPolicy,
@@ -62,7 +63,7 @@ impl Configuration {
         Configuration {
             origin,
             boundary: settings.boundary.clone(),
-            endpoints: HashMap::new(),
+            endpoints: IdMap::default(),
             by_partner: HashMap::new(),
             classes: HashMap::new(),
             retry: settings.retry.clone(),

@@ -63,6 +63,10 @@ impl Leader {
 
     /// Lists the queues of an endpoint anew, after something that decides about them has changed.
     pub fn relist(&mut self, endpoint: EndpointId) {
+        // It is asked after every request.
+        if self.due.is_empty() {
+            return;
+        }
         for class in CLASSES {
             self.relist_queue((endpoint, class));
         }
@@ -72,6 +76,9 @@ impl Leader {
     /// until that changes.
     fn relist_queue(&mut self, queue: Queue) {
         let (endpoint, class) = queue;
+        if !self.due.contains_key(&queue) {
+            return;
+        }
         let ahead = !self.is_young();
         let Some(due) = self.due.get_mut(&queue) else {
             return;
@@ -173,6 +180,9 @@ impl Leader {
 
     /// The pair, unless somebody settled it while it waited: then it leaves memory with that.
     pub fn not_settled(&mut self, waiting: Waiting) -> Option<Waiting> {
+        if self.settled.is_empty() {
+            return Some(waiting);
+        }
         match self.settled.remove(&waiting.pair) {
             Some(settled) => {
                 self.end(waiting, settled.state, settled.reason);
@@ -279,10 +289,15 @@ impl Leader {
     /// A pair is not in memory any more.
     pub fn leave(&mut self, pair: crate::rules::ids::Pair) {
         self.memory.leave(pair);
-        self.settled.remove(&pair);
+        // Mostly empty, and a look into an empty one costs its hash all the same.
+        if !self.settled.is_empty() {
+            self.settled.remove(&pair);
+        }
         self.erasing.forget(pair);
         // The last one that a request waits for brings it back.
-        if let Some(request) = self.awaited.remove(&pair) {
+        if !self.awaited.is_empty()
+            && let Some(request) = self.awaited.remove(&pair)
+        {
             self.requests_waiting |= self.awaits_one_less(request);
         }
         if self.suspect == Some(pair) {

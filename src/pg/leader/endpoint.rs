@@ -165,14 +165,14 @@ pub fn standing(own: Standing, held: bool) -> Standing {
 /// Whether an endpoint of the event's partner gets it. A test goes to the endpoint it names and to no
 /// other; a lifecycle event never goes to the endpoint it is about.
 pub fn wants(id: EndpointId, endpoint: &Endpoint, event: &Event) -> bool {
-    let named = event
-        .subject_id
-        .as_ref()
-        .is_some_and(|subject| *subject == id.0.to_string());
+    let named = || {
+        let subject = event.subject_id.as_ref();
+        subject.is_some_and(|subject| *subject == id.0.to_string())
+    };
     if event.kind == TEST {
-        return named;
+        return named();
     }
     endpoint.test == event.test
-        && !(named && event.kind.starts_with(LIFECYCLE))
+        && !(event.kind.starts_with(LIFECYCLE) && named())
         && endpoint.subscribes(&event.kind)
 }

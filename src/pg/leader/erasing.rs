@@ -48,7 +48,7 @@ impl Erasing {
 
     /// Whether a pair is to be read again before it is sent; it is asked once.
     pub fn forget(&mut self, pair: Pair) -> bool {
-        self.stale.remove(&pair)
+        !self.stale.is_empty() && self.stale.remove(&pair)
     }
 }
 

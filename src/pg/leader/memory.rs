@@ -2,8 +2,7 @@
 //! partners set aside and for claimed pairs, so that neither a backlog of retries nor one partner's flood
 //! keeps new events from being read.
 
-use std::collections::HashMap;
-
+use crate::rules::id_hash::IdMap;
 use crate::rules::ids::{EndpointId, Pair};
 
 /// First-pass pairs, and bytes of their messages, beyond which no batch is opened.
@@ -50,10 +49,10 @@ struct Share {
 /// Every pair in memory: waiting or on the wire.
 #[derive(Default)]
 pub struct Memory {
-    pairs: HashMap<Pair, (Lane, usize)>,
+    pairs: IdMap<Pair, (Lane, usize)>,
     shares: [Share; 4],
     /// Claimed pairs by endpoint: what a partner's endpoints hold together is bounded, too.
-    claimed_by: HashMap<EndpointId, usize>,
+    claimed_by: IdMap<EndpointId, usize>,
 }
 
 impl Memory {

@@ -74,6 +74,7 @@ use self::window::Window;
 use super::outbox::{self, EndpointRow, Outcomes, Place, SealKeys, Walk};
 use super::settings::Settings;
 use super::wake::{Activity, Slot};
+use crate::rules::id_hash::IdMap;
 use crate::rules::ids::{EndpointId, Pair};
 use crate::rules::scheduler::Scheduler;
 use crate::wire::crew::Crew;
@@ -181,7 +182,7 @@ struct Leader {
     /// Batches with a row that could not be stored, and from where on the ledger is kept for them.
     stuck: HashMap<i64, i64>,
     scheduler: Scheduler<Waiting>,
-    flights: HashMap<u64, Flight>,
+    flights: IdMap<u64, Flight>,
     /// Requests that are made up and not yet handed to the threads.
     ready: Vec<Job>,
     /// Endpoints whose queues are to be listed anew.
@@ -189,6 +190,7 @@ struct Leader {
     last_ticket: u64,
     memory: Memory,
     crew: Crew,
+    sleep: rest::Sleep,
     /// What is in force of the files that the settings name.
     files: reload::Files,
     /// When each queue has its next row, and the same ordered by time.
@@ -232,6 +234,8 @@ struct Leader {
     /// After passing trouble nothing is read or written before this.
     rest_until: Option<Instant>,
     last_look: Instant,
+    /// When it was looked last for what outlasts the first pass.
+    slow_looked_for: Instant,
     /// When it was looked last for those who fill the memory.
     room_made: Instant,
     requests_waiting: bool,
@@ -300,11 +304,12 @@ impl Leader {
             batches: HashMap::new(),
             stuck: HashMap::new(),
             scheduler: Scheduler::new(caps(&settings)),
-            flights: HashMap::new(),
+            flights: IdMap::default(),
             ready: Vec::new(),
             touched: HashSet::new(),
             last_ticket: 0,
             memory: Memory::default(),
+            sleep: rest::Sleep::new(&crew),
             crew,
             files,
             due: HashMap::new(),
@@ -329,6 +334,7 @@ impl Leader {
             unwritten_since: None,
             rest_until: None,
             last_look: Instant::now(),
+            slow_looked_for: Instant::now(),
             room_made: Instant::now(),
             requests_waiting: false,
             settling: HashMap::new(),
