@@ -6,7 +6,7 @@ use std::{sync::LazyLock, thread::sleep, time::Duration};
 use webhook_outbox_test::{
     cluster::Cluster,
     outbox::{Endpoint, Outbox, PATIENCE, quoted},
-    receiver::{Answer, Receiver},
+    receiver::{Answer, Gate, Receiver},
     wait::wait_for,
 };
 
@@ -189,6 +189,43 @@ fn an_excerpt_that_cannot_be_stored_is_left_out_and_the_attempt_is_recorded() {
     }
     assert_eq!(shop.leader(), leader);
     assert_last_error(&mut shop, "unspeakable");
+}
+
+#[test]
+fn a_row_that_is_there_already_is_kept_and_keeps_no_other_result_from_being_stored() {
+    let mut shop = Outbox::create(&CLUSTER, "twice");
+    let receiver = Receiver::http();
+    let gate = Gate::shut();
+    let paths = ["/twice", "/once"];
+    let endpoints = paths.map(|path| {
+        receiver.script(path, vec![Answer::status(200).held(&gate)]);
+        shop.endpoint("twice", &receiver.url(path))
+    });
+    let life = "select (pid, incarnation, restarts, last_error)::text from webhook.stat_worker";
+    let before = shop.text(life);
+    let event = shop.emit("order.paid", "twice", "{}");
+    wait_for("both requests are on the wire", PATIENCE, || {
+        receiver.in_flight() == 2
+    });
+    // No result of this life: another one could have written it before it ended.
+    shop.run(&format!(
+        "insert into webhook._delivery (endpoint_id, event_id, state, attempt_count, series_start, revision, delivered_at,
+                                        last_latency_ms, last_status)
+         values ({}, '{event}', 'delivered', 1, 0, 1, '2020-01-01', 7, 299)",
+        endpoints[0].id
+    ));
+    gate.open();
+    let stored = shop.wait_for_state(&event, &endpoints[1], "delivered");
+    assert_eq!(stored.status, Some(200));
+    let kept = shop.wait_for_state(&event, &endpoints[0], "delivered");
+    assert_eq!(kept.status, Some(299));
+    // The life goes on, and so does everything else.
+    let next = shop.emit("order.paid", "twice", "{}");
+    for endpoint in &endpoints {
+        shop.wait_for_state(&next, endpoint, "delivered");
+    }
+    assert_eq!(shop.text(life), before);
+    assert_eq!(receiver.count(), 4);
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Leader {
             false,
             c"webhook leader: recording lost attempts",
             || {
-                let recorded = outbox::record(&outcomes, incarnation, n, at, |_| false);
+                let recorded = outbox::record(&outcomes, incarnation, n, at, false, |_| false);
                 raise(&outcomes.alerts);
                 recorded
             },
@@ -98,7 +98,7 @@ impl Leader {
             self.owner,
             false,
             c"webhook leader: closing a batch",
-            || outbox::record(&outcomes, incarnation, n, 0, |_| false).n,
+            || outbox::record(&outcomes, incarnation, n, 0, false, |_| false).n,
         )?;
         Ok(())
     }

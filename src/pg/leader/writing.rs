@@ -40,8 +40,16 @@ impl Leader {
             .closed
             .retain(|batch| !self.stuck.contains_key(batch));
         self.unwritten_since = None;
-        let trouble = match self.write_once(&outcomes) {
-            Ok(()) => return Ok(()),
+        // Nearly always no pair has a row yet, and it is far cheaper not to look for one first.
+        let written = match self.write_once(&outcomes, true) {
+            Err(Trouble::Lasting(_)) => self.write_once(&outcomes, false),
+            other => other,
+        };
+        let trouble = match written {
+            Ok(()) => {
+                self.keep_room(outcomes.changes);
+                return Ok(());
+            }
             Err(trouble @ Trouble::Passing(_)) => {
                 self.outcomes = outcomes;
                 self.unwritten_since = Some(Instant::now());
@@ -70,13 +78,21 @@ impl Leader {
         rest.closed.retain(|batch| !self.stuck.contains_key(batch));
         // What was found out about rows that could not be stored goes along.
         rest.alerts.append(&mut self.outcomes.alerts);
-        self.write_once(&rest).map_err(|trouble| {
+        self.write_once(&rest, false).map_err(|trouble| {
             // Half of it is written: a new life tells what is not.
             Trouble::Lasting(trouble.text().to_owned())
         })
     }
 
-    fn write_once(&mut self, outcomes: &Outcomes) -> Result<(), Trouble> {
+    /// The next outcomes take the room of those that are written.
+    fn keep_room(&mut self, mut changes: Vec<Change>) {
+        if self.outcomes.changes.is_empty() && changes.capacity() <= 4 * FLUSH_ROWS {
+            changes.clear();
+            self.outcomes.changes = changes;
+        }
+    }
+
+    fn write_once(&mut self, outcomes: &Outcomes, all_new: bool) -> Result<(), Trouble> {
         let (incarnation, n) = (self.incarnation, self.last_n);
         let at = self.stamp(self.clock.now());
         // In the middle of a window the first event of a subject may still be unread.
@@ -89,7 +105,7 @@ impl Leader {
                 if outbox::highest_incarnation() != incarnation {
                     error!("another webhook leader has taken over");
                 }
-                let recorded = outbox::record(outcomes, incarnation, n, at, |subject| {
+                let recorded = outbox::record(outcomes, incarnation, n, at, all_new, |subject| {
                     turns.is_some_and(|turns| turns.knows(subject))
                 });
                 raise(&outcomes.alerts);
@@ -138,7 +154,7 @@ impl Leader {
             changes: changes.to_vec(),
             ..Outcomes::default()
         };
-        match self.write_once(&outcomes) {
+        match self.write_once(&outcomes, false) {
             Ok(()) => Ok(()),
             // Some of the rows are written and some are not: a new life tells them apart.
             Err(Trouble::Passing(text)) => Err(Trouble::Lasting(text)),
@@ -175,7 +191,7 @@ impl Leader {
                 changes: vec![bare],
                 ..Outcomes::default()
             };
-            match self.write_once(&outcomes) {
+            match self.write_once(&outcomes, false) {
                 Ok(()) => {
                     self.tell_unrecorded(
                         change.pair,

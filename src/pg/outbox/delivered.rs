@@ -3,20 +3,37 @@
 
 use pgrx::prelude::*;
 
-use super::change::Change;
-use super::columns::{attempted, column, event_ids, texts};
+use super::POSTGRES_EPOCH;
+use super::arrays::Array;
+use super::change::{Attempted, Change};
 use super::statement::{run, statement};
-use super::timestamp;
 
-statement!(INSERT_DELIVERED, [Vec<&str>, Vec<i64>, Vec<i32>, Vec<Option<TimestampWithTimeZone>>, Vec<Option<i32>>, Vec<Option<i16>>, Vec<Option<i64>>, Vec<Option<&[u8]>>, Vec<Option<i64>>],
-    "insert into webhook._delivery (
+macro_rules! insert_delivered {
+    ($conflict:literal) => {
+        concat!(
+            "insert into webhook._delivery (
        event_id, endpoint_id, state, revision, attempt_count, series_start, last_attempt_at, delivered_at,
        last_latency_ms, last_status, last_key_ids, last_body_sha256, last_response_bytes)
-     select r.event, r.endpoint, 'delivered', r.revision, 1, 0, r.at, r.at + r.latency * interval '1 millisecond',
+     select r.event, r.endpoint, 'delivered', r.revision, 1, 0, r.at, r.delivered,
             r.latency, r.status, array[r.key], r.digest, r.bytes
-       from unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
-         as r (event, endpoint, revision, at, latency, status, key, digest, bytes)
-     on conflict do nothing");
+       from (select pg_catalog.unnest($1) as event, pg_catalog.unnest($2) as endpoint,
+                    pg_catalog.unnest($3) as revision, pg_catalog.unnest($4) as at,
+                    pg_catalog.unnest($5) as delivered, pg_catalog.unnest($6) as latency,
+                    pg_catalog.unnest($7) as status, pg_catalog.unnest($8) as key,
+                    pg_catalog.unnest($9) as digest, pg_catalog.unnest($10) as bytes) as r",
+            $conflict
+        )
+    };
+}
+
+// Without a clause on conflicts a row costs 3.6 us and 431 B of WAL; with one 6.0 us and 479 B: each row is looked for
+// first, inserted tentatively, and confirmed. COPY of the same rows costs 2.9-3.5 us, before its own setting up. The arrays
+// are unnested in the list of columns: as a function of all of them each would go through a table of its own (0.4 us).
+statement!(INSERT_DELIVERED, [Vec<&str>, Vec<i64>, Vec<i32>, Vec<TimestampWithTimeZone>, Vec<TimestampWithTimeZone>, Vec<i32>, Vec<i16>, Vec<i64>, Vec<&[u8]>, Vec<i64>],
+    insert_delivered!(""));
+
+statement!(INSERT_MISSING, [Vec<&str>, Vec<i64>, Vec<i32>, Vec<TimestampWithTimeZone>, Vec<TimestampWithTimeZone>, Vec<i32>, Vec<i16>, Vec<i64>, Vec<&[u8]>, Vec<i64>],
+    insert_delivered!(" on conflict do nothing"));
 
 /// Whether a change is one of these: made at the first attempt, signed with one key.
 pub fn is_plain(change: &Change) -> bool {
@@ -27,36 +44,58 @@ pub fn is_plain(change: &Change) -> bool {
         && change.reason.is_none()
         && change.next_attempt_at.is_none()
         && change.attempt.as_ref().is_some_and(|attempt| {
-            attempt.category.is_none() && attempt.key_ids.len() == 1 && attempt.latency_ms.is_some()
+            attempt.category.is_none()
+                && attempt.key_ids.len() == 1
+                && attempt.latency_ms.is_some()
+                && attempt.status.is_some()
+                && attempt.body_sha256.is_some()
+                && super::timestamp(ended_at(attempt)).is_some()
         })
 }
 
-/// Writes them.
-pub fn insert(changes: &[&Change]) {
+/// When it came to its end, as far as milliseconds tell; microseconds since 1970.
+fn ended_at(attempt: &Attempted) -> i64 {
+    let took = i64::from(attempt.latency_ms.unwrap_or(0)) * 1000;
+    attempt.started_at.saturating_add(took)
+}
+
+/// Writes them. With `all_new` none of them may have a row: one that has fails the transaction.
+pub fn insert(changes: &[&Change], all_new: bool) {
     if changes.is_empty() {
         return;
     }
-    let ids = event_ids(changes);
-    run(
-        &INSERT_DELIVERED,
-        &[
-            texts(&ids).into(),
-            column(changes, |change| change.pair.endpoint.0).into(),
-            column(changes, |change| change.revision).into(),
-            attempted(changes, |attempt| timestamp(attempt.started_at)).into(),
-            attempted(changes, |attempt| attempt.latency_ms).into(),
-            attempted(changes, |attempt| attempt.status).into(),
-            attempted(changes, |attempt| attempt.key_ids.first().copied()).into(),
-            changes
-                .iter()
-                .map(|change| {
-                    let attempt = change.attempt.as_ref()?;
-                    attempt.body_sha256.as_ref().map(|digest| &digest[..])
-                })
-                .collect::<Vec<Option<&[u8]>>>()
-                .into(),
-            attempted(changes, |attempt| Some(attempt.response_bytes)).into(),
-        ],
-        |_| (),
-    );
+    // Of what `is_plain` lets through, nothing is missing.
+    let attempts: Vec<(&Change, &Attempted)> = changes
+        .iter()
+        .filter_map(|change| Some((*change, change.attempt.as_ref()?)))
+        .collect();
+    let attempts = attempts.iter();
+    let of =
+        |pick: fn(&Attempted) -> i64| Array::of_i64(attempts.clone().map(move |(_, a)| pick(a)));
+    let at = |pick: fn(&Attempted) -> i64| {
+        Array::of_times(attempts.clone().map(move |(_, a)| pick(a) - POSTGRES_EPOCH))
+    };
+    let columns = [
+        Array::of_texts(attempts.clone().map(|(change, _)| change.pair.event.text())),
+        Array::of_i64(attempts.clone().map(|(change, _)| change.pair.endpoint.0)),
+        Array::of_i32(attempts.clone().map(|(change, _)| change.revision)),
+        at(|attempt| attempt.started_at),
+        at(ended_at),
+        Array::of_i32(attempts.clone().map(|(_, a)| a.latency_ms.unwrap_or(0))),
+        Array::of_i16(attempts.clone().map(|(_, a)| a.status.unwrap_or(0))),
+        of(|attempt| attempt.key_ids.first().copied().unwrap_or(0)),
+        Array::of_bytes(
+            attempts
+                .clone()
+                .map(|(_, a)| a.body_sha256.unwrap_or([0; 32])),
+        ),
+        of(|attempt| attempt.response_bytes),
+    ];
+    let statement = if all_new {
+        &INSERT_DELIVERED
+    } else {
+        &INSERT_MISSING
+    };
+    let parameters: Vec<_> = columns.iter().map(Array::parameter).collect();
+    run(statement, &parameters, |_| ());
 }

@@ -7,6 +7,7 @@
 mod access;
 mod adopting;
 mod alerts;
+mod arrays;
 mod catalogue;
 mod change;
 mod columns;

@@ -100,19 +100,21 @@ pub struct Recorded {
 }
 
 /// Writes everything; ledger rows take the numbers after `n`, new stamps of the due table are `at`.
-/// `waits` tells of subjects whose turn is not decided yet.
+/// `waits` tells of subjects whose turn is not decided yet. With `all_new` it fails where a delivery that succeeded at
+/// once has a row already; else that stays as it is.
 pub fn record(
     outcomes: &Outcomes,
     incarnation: i64,
     mut n: i64,
     at: i64,
+    all_new: bool,
     waits: impl Fn(&Subject) -> bool,
 ) -> Recorded {
     let changes = &outcomes.changes;
     let of = |pick: fn(&Change) -> bool| -> Vec<&Change> {
         changes.iter().filter(|change| pick(change)).collect()
     };
-    delivered::insert(&of(delivered::is_plain));
+    delivered::insert(&of(delivered::is_plain), all_new);
     insert_deliveries(&of(|change| {
         change.due.is_none() && !delivered::is_plain(change)
     }));

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 
 use pgrx::prelude::*;
 
-use super::reading::Whose;
+use super::arrays::Array;
 use super::statement::{run, select, statement};
+use super::reading::Whose;
 use super::timestamp;
 use crate::rules::envelope::Event;
 use crate::rules::ids::{EndpointId, Pair};
@@ -20,8 +21,8 @@ statement!(
 
 statement!(FEED, [TimestampWithTimeZone, Vec<i64>, Vec<&str>, Vec<&str>, Vec<&str>, Vec<bool>],
     "insert into webhook._feed (pos, published_at, test, partner_id, event_id, type)
-     select r.pos, $1, r.test, r.partner, r.event, r.type
-       from unnest($2, $3, $4, $5, $6) as r (pos, partner, event, type, test)");
+     select pg_catalog.unnest($2), $1, pg_catalog.unnest($6), pg_catalog.unnest($3), pg_catalog.unnest($4),
+            pg_catalog.unnest($5)");
 
 statement!(FENCE, [Vec<&str>, &str],
     "insert into webhook._fenced (event_id, reason)
@@ -87,24 +88,23 @@ pub struct Opening<'a> {
 /// Gives events their places in the feed, from `first` on.
 pub fn publish(first: i64, now: i64, published: &[&Event]) {
     if !published.is_empty() {
-        let ids: Vec<String> = published.iter().map(|event| event.id.to_string()).collect();
-        let positions: Vec<i64> = (first..).take(published.len()).collect();
-        let partners: Vec<&str> = published
-            .iter()
-            .map(|event| event.partner_id.as_str())
-            .collect();
-        let events: Vec<&str> = ids.iter().map(String::as_str).collect();
-        let kinds: Vec<&str> = published.iter().map(|event| event.kind.as_str()).collect();
-        let tests: Vec<bool> = published.iter().map(|event| event.test).collect();
+        let events = published.iter();
+        let last = first + i64::try_from(published.len()).unwrap_or(0);
+        let positions: Vec<i64> = (first..last).collect();
+        let positions = Array::of_i64(positions.into_iter());
+        let partners = Array::of_texts(events.clone().map(|event| &event.partner_id));
+        let names = Array::of_texts(events.clone().map(|event| event.id.text()));
+        let kinds = Array::of_texts(events.clone().map(|event| &event.kind));
+        let tests = Array::of_bool(events.map(|event| event.test));
         run(
             &FEED,
             &[
                 timestamp(now).into(),
-                positions.into(),
-                partners.into(),
-                events.into(),
-                kinds.into(),
-                tests.into(),
+                positions.parameter(),
+                partners.parameter(),
+                names.parameter(),
+                kinds.parameter(),
+                tests.parameter(),
             ],
             |_| (),
         );
