@@ -1,7 +1,7 @@
 //! From the events of a window to pairs: the batch with its feed rows, the seals, the endpoints that match, and
 //! whether a pair waits in memory or is parked at once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -198,12 +198,12 @@ impl Leader {
         let Some(key) = self.seal_keys.get(&row.seal_key) else {
             return false;
         };
-        let Ok(digest) = <[u8; 32]>::try_from(row.digest.as_slice()) else {
+        let (Some(seal), Some(digest)) = (row.seal, row.digest) else {
             return false;
         };
         let bytes_match =
             row.expunged || <[u8; 32]>::from(Sha256::digest(row.event.data.as_bytes())) == digest;
-        bytes_match && envelope::seal(key, &row.event, row.origin, &digest).as_slice() == row.seal
+        bytes_match && envelope::seal(key, &row.event, row.origin, &digest) == seal
     }
 
     /// Makes the pairs of an event: they wait in memory, or in the due table where they cannot be
@@ -217,7 +217,8 @@ impl Leader {
             return;
         }
         let class = self.configuration.class(&row.event.kind);
-        let mut messages: HashMap<Wanted, Made> = HashMap::new();
+        // Few endpoints want different bytes.
+        let mut messages: Vec<(Wanted, Made)> = Vec::new();
         for id in endpoints {
             let pair = Pair {
                 event: row.event.id,
@@ -234,11 +235,11 @@ impl Leader {
             };
             let (revision, shape) = known.shape_at(asked.cur.as_ref());
             let wanted = shape.wanted(&row.event.kind);
-            let made = match messages.get(&wanted) {
-                Some(made) => made.clone(),
+            let made = match messages.iter().find(|(known, _)| *known == wanted) {
+                Some((_, made)) => made.clone(),
                 None => {
                     let made = self.message(row, class, &wanted, &asked.versions);
-                    messages.insert(wanted, made.clone());
+                    messages.push((wanted, made.clone()));
                     made
                 }
             };

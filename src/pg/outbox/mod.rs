@@ -34,6 +34,8 @@ mod requests;
 mod results;
 mod shape;
 mod statement;
+mod streamed;
+mod stretch;
 mod upkeep;
 mod version;
 mod window;
@@ -89,13 +91,14 @@ pub use range::{
     FeedRow, Only, Progress, ReplayRow, advance_replay, begin_replay, end_replay, facts_of,
     states_of, unfinished_replay, walk_feed,
 };
-pub use reading::{Amount, Row, Seen, Stretch, Whose, events_by_id, read_window};
+pub use reading::{Row, Seen, events_by_id};
 pub use reconciling::query_function;
 pub use requests::{
     Request, finish_request, new_pair, new_series, pairs_of_event, pending_requests, settle_pairs,
 };
 pub use results::{open_claim, record};
 pub use shape::{RevisionRow, fix_revisions, shapes_with_versions};
+pub use stretch::{Amount, Stretch, Whose, read_window};
 pub use upkeep::{
     Position, add_partition, highest_incarnation, ledger, note_seen, start_life, trim_ledger,
 };

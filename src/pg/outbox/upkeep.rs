@@ -2,8 +2,8 @@
 
 use pgrx::datum::Date;
 
-use super::reading::Whose;
 use super::statement::{run, select, statement};
+use super::stretch::Whose;
 use crate::rules::ids::{EndpointId, EventId, Pair};
 use crate::rules::snapshot::Snapshot;
 

@@ -7,7 +7,7 @@ use pgrx::prelude::*;
 
 use super::arrays::Array;
 use super::statement::{run, select, statement};
-use super::reading::Whose;
+use super::stretch::Whose;
 use super::timestamp;
 use crate::rules::envelope::Event;
 use crate::rules::ids::{EndpointId, Pair};
