@@ -69,7 +69,7 @@ unsafe fn unchanged(relation: pg_sys::Relation) -> bool {
 unsafe fn takes(leaf: pg_sys::Relation, row: &[Field]) -> bool {
     // SAFETY: plain reads of an open relation's description.
     let columns = unsafe {
-        if (*(*leaf).rd_rel).relkind.cast_unsigned() != pg_sys::RELKIND_RELATION {
+        if (*(*leaf).rd_rel).relkind as u8 != pg_sys::RELKIND_RELATION {
             return false;
         }
         let more = (*(*leaf).rd_att).constr;
