@@ -40,6 +40,8 @@ pub extern "C-unwind" fn webhook_outbox_launcher(_arg: pg_sys::Datum) {
     // SAFETY: the main thread of a fresh worker; no database = the shared catalogues only.
     unsafe {
         pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
+        // A reload of the moment before the handlers were there is lost.
+        pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
     }
     let mut named = settings::databases();
     let mut launcher = Launcher {

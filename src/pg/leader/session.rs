@@ -53,6 +53,9 @@ pub fn enter(
     // SAFETY: the main thread of a fresh background worker; InvalidOid = the bootstrap superuser.
     unsafe {
         pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0);
+        // A worker is born with the settings of the postmaster, and deaf to a reload until its handlers are there: one
+        // of that moment would be lost, and the old boundary in force until the next.
+        pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
         for (name, value) in SETTINGS {
             pg_sys::SetConfigOption(
                 name.as_ptr(),
