@@ -12,7 +12,7 @@ use crate::{kills::Kill, witness::Arrival};
 /// Results and claims commit asynchronously: a crash of the server takes back at most three rounds of its WAL writer
 /// (0.2 s each), beside the results that the leader had not written yet.
 const UNFLUSHED: Duration = Duration::from_millis(600);
-/// What a busy machine may add between a signal and its effect, or between an arrival and its recording.
+/// What a busy machine may add between an arrival and its recording.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// What the kills of a run explain.
@@ -36,7 +36,7 @@ impl<'a> Explanation<'a> {
         self.kills.iter().find(|kill| {
             kill.hard
                 && request.answered + self.forgotten >= kill.at
-                && request.at <= kill.at + SLACK
+                && request.at <= kill.gone + SLACK
         })
     }
 

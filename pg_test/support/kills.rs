@@ -24,17 +24,29 @@ pub struct Kill {
     pub running: bool,
     /// When.
     pub at: Instant,
+    /// By when it was seen to be gone: a busy machine takes its time.
+    pub gone: Instant,
     /// The same by the wall clock.
     pub wall: SystemTime,
 }
 
 impl Kill {
     fn now(hard: bool, running: bool) -> Kill {
+        let now = Instant::now();
         Kill {
             hard,
             running,
-            at: Instant::now(),
+            at: now,
+            gone: now,
             wall: SystemTime::now(),
+        }
+    }
+
+    /// The same, seen to be done by now.
+    fn done(self) -> Kill {
+        Kill {
+            gone: Instant::now(),
+            ..self
         }
     }
 }
@@ -54,7 +66,7 @@ impl Scene {
         wait_for("the leader is gone", PATIENCE, || {
             !self.cluster.has_process(pid)
         });
-        kill
+        kill.done()
     }
 
     /// Ends a session in the middle of a statement that emits, with events of this mark. When it is not hard, the
@@ -96,6 +108,7 @@ impl Scene {
             let there = |pid| self.cluster.has_process(pid);
             !there(pid) && (!hard || !there(leader))
         });
+        let kill = kill.done();
         let end = victim.join().expect("the thread of the session");
         assert!(end.is_err(), "the session was not ended in its statement");
         hard.then_some(kill)
@@ -109,6 +122,7 @@ impl Scene {
             .is("(select state = 'running' from webhook.stat_worker)");
         let kill = Kill::now(true, running);
         self.cluster.crash();
+        let kill = kill.done();
         self.cluster.start();
         kill
     }

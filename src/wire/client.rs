@@ -85,7 +85,7 @@ pub(super) struct Begun {
     pub now: i64,
     pub started: Instant,
     /// The connection that it is on; none = the peer had closed it, so that it begins again on a new one.
-    pub handed: Option<Handed>,
+    pub handed: Option<Box<Handed>>,
 }
 
 impl Client {
@@ -303,7 +303,7 @@ impl Client {
     ) -> Result<Response<Body>, Error> {
         exchange::begin(matches!(first, First::New));
         if let First::Handed(handed) = first {
-            exchange::hand(handed);
+            exchange::hand(*handed);
         }
         let uri = request.uri.clone();
         let headers = request.headers.clone();
@@ -337,7 +337,7 @@ enum First {
     /// A new one.
     New,
     /// This one, on which the request went out already.
-    Handed(Handed),
+    Handed(Box<Handed>),
 }
 
 /// What was read of a response body.

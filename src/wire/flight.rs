@@ -87,7 +87,7 @@ pub(super) fn start(client: &Arc<Client>, job: &Job, output: &mut Vec<u8>) -> St
         authority,
     };
     let mut connection = match client.pool().take_easy(&key, &vetted) {
-        Easy::Connection(connection) => connection,
+        Easy::Connection(connection) => *connection,
         Easy::ByThread => return Start::ByThread { whole_line: true },
         Easy::None => return by_thread,
     };
@@ -245,9 +245,11 @@ impl Flight {
             key_ids: self.key_ids,
             now: self.now,
             started: self.started,
-            handed: (!fresh).then_some(Handed {
-                connection,
-                input: self.input,
+            handed: (!fresh).then(|| {
+                Box::new(Handed {
+                    connection,
+                    input: self.input,
+                })
             }),
         }
     }

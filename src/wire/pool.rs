@@ -75,7 +75,7 @@ impl Connection {
 
 /// What there is for somebody who cannot wait.
 pub(super) enum Easy {
-    Connection(Connection),
+    Connection(Box<Connection>),
     /// Its peer takes a thread.
     ByThread,
     None,
@@ -144,7 +144,7 @@ impl Pool {
                 && vetted.contains(&idle.connection.peer)
                 && idle.connection.transport.is_open()
             {
-                return Easy::Connection(idle.connection);
+                return Easy::Connection(Box::new(idle.connection));
             }
         }
     }
