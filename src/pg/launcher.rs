@@ -113,7 +113,17 @@ impl Launcher {
                     if slot.take_wake() {
                         slot.wanted.store(1, Ordering::Release);
                     } else {
-                        slot.database.store(0, Ordering::Release);
+                        slot.database.store(0, Ordering::SeqCst);
+                        // Whoever raised the flag between these two found no leader and a slot that is given up: unless
+                        // it is somebody else's by now, and with it the flag, it is taken back.
+                        if slot.take_wake()
+                            && slot
+                                .database
+                                .compare_exchange(0, *oid, Ordering::AcqRel, Ordering::Acquire)
+                                .is_ok()
+                        {
+                            slot.wanted.store(1, Ordering::Release);
+                        }
                     }
                     gone.push(*oid);
                 }

@@ -1,5 +1,6 @@
-//! The threads that send. Jobs go in, outcomes come out, an eventfd says when. Threads are started as
-//! the work needs them, never joined, and end when idle. A job that panics is an outcome like any other.
+//! The lane and the threads, which send. Jobs go in, outcomes come out, an eventfd says when. The lane looks at every
+//! job first; threads are started as the work needs them, never joined, and end when idle. A job that panics is an
+//! outcome like any other.
 //!
 //! A thread that ends a job takes the next one in the same breath; nobody is woken who is awake. With a system call
 //! for each hand-over the threads spent more on waking one another than on requests.

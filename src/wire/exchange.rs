@@ -74,6 +74,8 @@ pub(super) fn begin(only_new: bool) {
 /// The exchange of this thread goes on where another one left off.
 pub(super) fn hand(handed: Handed) {
     HANDED.set(Some(handed));
+    // Whatever fails from here on fails after the request began to leave.
+    reach(Phase::Send);
 }
 
 /// Where the connection leads on which the exchange of this thread goes on.

@@ -80,3 +80,90 @@ fn number(value: &[u8]) -> Option<usize> {
         .then(|| std::str::from_utf8(value).ok()?.parse().ok())
         .flatten()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_REPLY, Reply, read};
+
+    #[test]
+    fn an_easy_response_is_told_from_its_beginning_and_from_everything_else() {
+        let more = |body| Reply::More { body };
+        let whole = |code, body| Reply::Whole { code, body };
+        for (input, expected) in [
+            ("HTTP/1.1 204 No Content\r\n\r\n", whole(204, 27..27)),
+            (
+                "HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok",
+                whole(200, 35..37),
+            ),
+            (
+                "HTTP/1.1 299 ?\r\ncontent-length:0\r\nconnection: Keep-Alive\r\n\r\n",
+                whole(299, 60..60),
+            ),
+            // Not whole yet.
+            ("", more(None)),
+            ("HTTP/1.1 2", more(None)),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n", more(None)),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab",
+                more(Some(38)),
+            ),
+            // Something else.
+            ("HTTP/1.1 204 No Content\r\n\r\nx", Reply::Other),
+            (
+                "HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n",
+                Reply::Other,
+            ),
+            ("HTTP/1.1 200 OK\r\n\r\n", Reply::Other),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokay",
+                Reply::Other,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: +2\r\n\r\nok",
+                Reply::Other,
+            ),
+            ("HTTP/1.1 200 OK\r\ncontent-length:\r\n\r\n", Reply::Other),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 2, 2\r\n\r\nok",
+                Reply::Other,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nok",
+                Reply::Other,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999\r\n\r\n",
+                Reply::Other,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+                Reply::Other,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 0\r\ntransfer-encoding: x\r\n\r\n",
+                Reply::Other,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+                Reply::Other,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nretry-after: 1\r\n\r\n",
+                Reply::Other,
+            ),
+            ("HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n", Reply::Other),
+            ("HTTP/1.1 100 Continue\r\n\r\n", Reply::Other),
+            ("HTTP/1.1 300 ?\r\ncontent-length: 0\r\n\r\n", Reply::Other),
+            ("HTTP/1.1 500 ?\r\ncontent-length: 0\r\n\r\n", Reply::Other),
+            ("HTTP/1.1 200 OK\r\nno header line\r\n\r\n", Reply::Other),
+            ("HTTP/2 200\r\n\r\n", Reply::Other),
+            ("SSH-2.0", Reply::Other),
+        ] {
+            assert_eq!(read(input.as_bytes()), expected, "{input}");
+        }
+        let endless = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(MAX_REPLY));
+        assert_eq!(read(endless.as_bytes()), Reply::Other);
+        let long = format!("HTTP/1.1 200 OK\r\ncontent-length: {MAX_REPLY}\r\n\r\n");
+        assert_eq!(read(long.as_bytes()), Reply::Other);
+    }
+}
