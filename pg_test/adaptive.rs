@@ -85,10 +85,13 @@ fn the_backlog_of_a_down_endpoint_costs_a_probe_now_and_then_and_no_write() {
             from webhook.deliveries where endpoint_id = {})",
         endpoint.id
     ));
-    assert_eq!(
-        shop.deliveries(&endpoint, "pending") + shop.deliveries(&endpoint, "retrying"),
-        200
+    // Counted at once: a probe turns one into the other meanwhile.
+    let open = format!(
+        "select count(*) from webhook.deliveries
+          where endpoint_id = {} and state in ('pending', 'retrying')",
+        endpoint.id
     );
+    assert_eq!(shop.number(&open), 200);
 }
 
 #[test]
