@@ -19,6 +19,8 @@ pub fn report(report: &mut Report) {
     report.part("idle", "a leader with nothing to do, over 20 s");
     let cluster = plan().start();
     let mut outbox = Outbox::create(&cluster, "idle");
+    outbox.settle();
+    // What this session did meanwhile is counted by then.
     sleep(Duration::from_secs(5));
     let leader = outbox.leader();
     // The transactions of the database, of which this session's own are left out: it asks twice.

@@ -57,6 +57,7 @@ fn measure(report: &mut Report, cluster: &Cluster, load: &Load, judged: bool) {
     let sink = Sink::start();
     let mut outbox = Outbox::create(cluster, &format!("latency{}", load.commits));
     outbox.endpoint("bench", &sink, "/worker", "");
+    outbox.settle();
     let bare = Sink::start();
     let mut client = Bare::connect(bare.address());
     let data = payload(600);

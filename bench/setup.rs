@@ -130,6 +130,19 @@ impl<'c> Outbox<'c> {
         });
     }
 
+    /// Returns when a new installation has made the partitions of the days to come, a few at a time: what is measured
+    /// before has them in it.
+    pub fn settle(&mut self) {
+        let mut seen = (0, Instant::now());
+        self.wait("the partitions are there", |outbox| {
+            let count = outbox.number("select count(*) from pg_inherits");
+            if count != seen.0 {
+                seen = (count, Instant::now());
+            }
+            seen.1.elapsed() > Duration::from_secs(5)
+        });
+    }
+
     /// Returns when the condition holds.
     pub fn wait(&mut self, what: &str, mut condition: impl FnMut(&mut Outbox) -> bool) {
         let begun = Instant::now();

@@ -65,6 +65,7 @@ pub fn report(report: &mut Report) {
         for _ in 0..ENDPOINTS {
             outbox.endpoint("bench", &sink, case.path, "");
         }
+        outbox.settle();
         let mut recorded = 0;
         let mut deliver = |outbox: &mut Outbox, events: usize| {
             recorded += i64::try_from(events * ENDPOINTS).expect("few");
