@@ -137,6 +137,14 @@ impl Client {
         })
     }
 
+    /// What an exchange may take by the settings.
+    fn bounds(&self) -> Bounds {
+        Bounds {
+            time: self.settings.request_timeout,
+            excerpt: self.settings.max_excerpt,
+        }
+    }
+
     pub(super) fn settings(&self) -> &ClientSettings {
         &self.settings
     }
@@ -170,10 +178,7 @@ impl Client {
         body: &[u8],
         now: i64,
     ) -> Outcome {
-        let bounds = Bounds {
-            time: self.settings.request_timeout,
-            excerpt: self.settings.max_excerpt,
-        };
+        let bounds = self.bounds();
         self.post_within(target, headers, body, now, &bounds).0
     }
 
@@ -200,10 +205,7 @@ impl Client {
 
     /// Goes on with an exchange that began elsewhere.
     pub(super) fn go_on(&self, begun: Begun, body: &[u8]) -> Outcome {
-        let bounds = Bounds {
-            time: self.settings.request_timeout,
-            excerpt: self.settings.max_excerpt,
-        };
+        let bounds = self.bounds();
         let first = begun.handed.map_or(First::New, First::Handed);
         let (outcome, _) = self.exchange(
             &begun.request,

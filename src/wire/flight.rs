@@ -4,7 +4,6 @@
 //! strange response means, and it is not this one.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -164,11 +163,7 @@ impl Flight {
         }
         *next += 1;
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
-        let stream = match &self.connection.transport {
-            Either::A(socket) => socket.stream(),
-            Either::B(socket) => socket.socket().stream(),
-        };
-        epoll.add(stream.as_fd(), EpollEvent::new(flags, *next))?;
+        epoll.add(self.connection.stream(), EpollEvent::new(flags, *next))?;
         self.connection.watched = Some((lane, *next));
         Ok(*next)
     }
@@ -256,13 +251,9 @@ impl Flight {
 
     /// Lets the lane hear no more of this connection.
     pub(super) fn unwatch(&mut self, epoll: &Epoll) {
-        let stream = match &self.connection.transport {
-            Either::A(socket) => socket.stream(),
-            Either::B(socket) => socket.socket().stream(),
-        };
         if self.connection.watched.take().is_some() {
             // It can only fail when it is not watched any more.
-            let _ = epoll.delete(stream.as_fd());
+            let _ = epoll.delete(self.connection.stream());
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -54,6 +54,14 @@ impl Connection {
             head: Vec::new(),
             watched: None,
             by_thread: 0,
+        }
+    }
+
+    /// The socket below, for whoever watches it.
+    pub(super) fn stream(&self) -> &TcpStream {
+        match &self.transport {
+            Either::A(socket) => socket.stream(),
+            Either::B(socket) => socket.socket().stream(),
         }
     }
 
