@@ -115,6 +115,7 @@ pub fn report(report: &mut Report, rounds: usize) {
                 outbox.endpoint(&format!("p{partner}"), &sink, "/hook", "");
             }
         }
+        outbox.settle();
         warm_up(&mut outbox, case, &body);
         outboxes.push(outbox);
     }
