@@ -1,12 +1,17 @@
 //! The rows of deliveries that succeeded at once, which nearly all do: one statement of fewer columns, the others being
 //! the same for all of them. Of what the leader does for a delivery, its row costs most.
 
+use std::thread::LocalKey;
+
+use pgrx::pg_sys;
 use pgrx::prelude::*;
 
-use super::POSTGRES_EPOCH;
 use super::arrays::Array;
 use super::change::{Attempted, Change};
-use super::statement::{run, statement};
+use super::insertion::insert_rows;
+use super::rows::{Rows, Table};
+use super::statement::{Statement, run, statement};
+use super::{POSTGRES_EPOCH, relation};
 
 macro_rules! insert_delivered {
     ($conflict:literal) => {
@@ -59,6 +64,35 @@ fn ended_at(attempt: &Attempted) -> i64 {
     attempt.started_at.saturating_add(took)
 }
 
+const DELIVERY: Table = {
+    use pg_sys::{BYTEAOID, INT2OID, INT4OID, INT8ARRAYOID, INT8OID, TEXTOID, TIMESTAMPTZOID};
+    Table {
+        columns: &[
+            (c"endpoint_id", INT8OID),
+            (c"last_attempt_at", TIMESTAMPTZOID),
+            (c"delivered_at", TIMESTAMPTZOID),
+            (c"next_attempt_at", TIMESTAMPTZOID),
+            (c"attempt_count", INT4OID),
+            (c"series_start", INT4OID),
+            (c"revision", INT4OID),
+            (c"last_latency_ms", INT4OID),
+            (c"last_status", INT2OID),
+            (c"event_id", TEXTOID),
+            (c"state", TEXTOID),
+            (c"last_error_category", TEXTOID),
+            (c"reason", TEXTOID),
+            (c"last_key_ids", INT8ARRAYOID),
+            (c"last_body_sha256", BYTEAOID),
+            (c"last_response_bytes", INT8OID),
+        ],
+        key: 9,
+        // "delivered" is one of its states.
+        checks: &[c"_delivery_state"],
+    }
+};
+/// Bytes of id, state, key and digest.
+const VARIABLE: usize = 136;
+
 /// Writes them. With `all_new` none of them may have a row: one that has fails the transaction.
 pub fn insert(changes: &[&Change], all_new: bool) {
     if changes.is_empty() {
@@ -69,6 +103,44 @@ pub fn insert(changes: &[&Change], all_new: bool) {
         .iter()
         .filter_map(|change| Some((*change, change.attempt.as_ref()?)))
         .collect();
+    if !all_new {
+        run_statement(&INSERT_MISSING, &attempts);
+    } else if !insert_directly(&attempts) {
+        run_statement(&INSERT_DELIVERED, &attempts);
+    }
+}
+
+/// Without a statement; whether that was possible.
+fn insert_directly(attempts: &[(&Change, &Attempted)]) -> bool {
+    let Some(table) = relation(c"_delivery") else {
+        return false;
+    };
+    let mut rows = Rows::new(&DELIVERY, attempts.len(), VARIABLE);
+    for (change, attempt) in attempts {
+        rows.i64(change.pair.endpoint.0);
+        rows.time(attempt.started_at - POSTGRES_EPOCH);
+        rows.time(ended_at(attempt) - POSTGRES_EPOCH);
+        rows.null();
+        rows.i32(change.attempt_count);
+        rows.i32(change.series_start);
+        rows.i32(change.revision);
+        rows.maybe(attempt.latency_ms, Rows::i32);
+        rows.maybe(attempt.status, Rows::i16);
+        rows.text(change.pair.event.text().as_ref());
+        rows.text(change.state);
+        rows.null();
+        rows.null();
+        rows.maybe(attempt.key_ids.first().copied(), Rows::array_of);
+        rows.maybe(attempt.body_sha256.as_ref(), |rows, digest| {
+            rows.bytes(digest);
+        });
+        rows.i64(attempt.response_bytes);
+    }
+    // SAFETY: _delivery is partitioned by event_id.
+    unsafe { insert_rows(table, &rows) }
+}
+
+fn run_statement(statement: &'static LocalKey<Statement>, attempts: &[(&Change, &Attempted)]) {
     let attempts = attempts.iter();
     let of =
         |pick: fn(&Attempted) -> i64| Array::of_i64(attempts.clone().map(move |(_, a)| pick(a)));
@@ -91,11 +163,6 @@ pub fn insert(changes: &[&Change], all_new: bool) {
         ),
         of(|attempt| attempt.response_bytes),
     ];
-    let statement = if all_new {
-        &INSERT_DELIVERED
-    } else {
-        &INSERT_MISSING
-    };
     let parameters: Vec<_> = columns.iter().map(Array::parameter).collect();
     run(statement, &parameters, |_| ());
 }

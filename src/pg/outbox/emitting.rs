@@ -7,7 +7,8 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 use zeroize::Zeroizing;
 
-use super::insertion::{Field, insert_row};
+use super::insertion::insert_rows;
+use super::rows::{Rows, Table};
 use super::statement::{run, statement};
 use super::{as_owner, owner, relation, timestamp};
 use crate::pg::error::Raise;
@@ -192,66 +193,81 @@ unsafe extern "C-unwind" fn seal_key_changed(_arg: pg_sys::Datum, table: pg_sys:
 
 /// Inserts the event as the owner of the extension.
 pub fn insert_event(sealing: &Sealing, event: &Event, digest: &[u8; 32], seal: &[u8; 16]) {
-    let id = event.id.to_string();
     as_owner(sealing.owner, || {
-        let row = event_row(sealing, event, &id, digest, seal);
-        // SAFETY: each value is made of its type, and _event is partitioned by event_id.
-        if !unsafe { insert_row(sealing.table, sealing.owner, &id, &row) } {
-            insert_by_statement(sealing, event, &id, digest, seal);
+        let row = event_row(sealing, event, digest, seal);
+        // SAFETY: _event is partitioned by event_id.
+        if !unsafe { insert_rows(sealing.table, &row) } {
+            insert_by_statement(sealing, event, digest, seal);
         }
     });
 }
 
-/// The row of an event, in the order of the table's columns.
-fn event_row(
-    sealing: &Sealing,
-    event: &Event,
-    id: &str,
-    digest: &[u8; 32],
-    seal: &[u8; 16],
-) -> [Field; 20] {
+const EVENT: Table = {
     use pg_sys::{BOOLOID, BYTEAOID, INT8OID, TEXTOID, TIMESTAMPTZOID, XID8OID};
+    Table {
+        columns: &[
+            (c"xid", XID8OID),
+            (c"occurred_at", TIMESTAMPTZOID),
+            (c"origin", INT8OID),
+            (c"seal_key", INT8OID),
+            (c"subject_version", INT8OID),
+            (c"test", BOOLOID),
+            (c"event_id", TEXTOID),
+            (c"partner_id", TEXTOID),
+            (c"type", TEXTOID),
+            (c"source", TEXTOID),
+            (c"subject_type", TEXTOID),
+            (c"subject_id", TEXTOID),
+            (c"scope", TEXTOID),
+            (c"schema_version", TEXTOID),
+            (c"correlation_id", TEXTOID),
+            (c"causation", TEXTOID),
+            (c"traceparent", TEXTOID),
+            (c"seal", BYTEAOID),
+            (c"body_sha256", BYTEAOID),
+            (c"body", TEXTOID),
+        ],
+        key: 6,
+        checks: &[],
+    }
+};
+/// Bytes of the other texts of an event, about.
+const AROUND: usize = 300;
+
+fn event_row(sealing: &Sealing, event: &Event, digest: &[u8; 32], seal: &[u8; 16]) -> Rows {
     // SAFETY: assigns the transaction its id, as writing it would.
     let xid = unsafe { pg_sys::GetTopFullTransactionId() }.value;
-    let text = |name, text: &str| (name, TEXTOID, text.into_datum());
-    let maybe = |name, text: &Option<String>| {
-        let datum = text.as_deref().and_then(IntoDatum::into_datum);
-        (name, TEXTOID, datum)
-    };
-    let number = |name, number: Option<i64>| (name, INT8OID, number.into_datum());
-    let bytes = |name, bytes: &[u8]| (name, BYTEAOID, bytes.into_datum());
-    let occurred_at = timestamp(event.occurred_at).into_datum();
-    [
-        (c"xid", XID8OID, Some(pg_sys::Datum::from(xid))),
-        (c"occurred_at", TIMESTAMPTZOID, occurred_at),
-        number(c"origin", Some(sealing.origin)),
-        number(c"seal_key", Some(sealing.key_id)),
-        number(c"subject_version", event.subject_version),
-        (c"test", BOOLOID, event.test.into_datum()),
-        text(c"event_id", id),
-        text(c"partner_id", &event.partner_id),
-        text(c"type", &event.kind),
-        maybe(c"source", &event.source),
-        maybe(c"subject_type", &event.subject_type),
-        maybe(c"subject_id", &event.subject_id),
-        maybe(c"scope", &event.scope),
-        maybe(c"schema_version", &event.schema_version),
-        maybe(c"correlation_id", &event.correlation_id),
-        maybe(c"causation", &event.causation),
-        maybe(c"traceparent", &event.traceparent),
-        bytes(c"seal", seal),
-        bytes(c"body_sha256", digest),
-        text(c"body", &event.data),
-    ]
+    let mut row = Rows::new(&EVENT, 1, AROUND + event.data.len());
+    row.i64(xid.cast_signed());
+    let occurred_at = timestamp(event.occurred_at).map(pg_sys::TimestampTz::from);
+    row.maybe(occurred_at, Rows::time);
+    row.i64(sealing.origin);
+    row.i64(sealing.key_id);
+    row.maybe(event.subject_version, Rows::i64);
+    row.bool(event.test);
+    row.text(event.id.text().as_ref());
+    row.text(&event.partner_id);
+    row.text(&event.kind);
+    for optional in [
+        &event.source,
+        &event.subject_type,
+        &event.subject_id,
+        &event.scope,
+        &event.schema_version,
+        &event.correlation_id,
+        &event.causation,
+        &event.traceparent,
+    ] {
+        row.maybe(optional.as_deref(), Rows::text);
+    }
+    row.bytes(seal);
+    row.bytes(digest);
+    row.text(&event.data);
+    row
 }
 
-fn insert_by_statement(
-    sealing: &Sealing,
-    event: &Event,
-    id: &str,
-    digest: &[u8; 32],
-    seal: &[u8; 16],
-) {
+fn insert_by_statement(sealing: &Sealing, event: &Event, digest: &[u8; 32], seal: &[u8; 16]) {
+    let id = event.id.to_string();
     let optional = |text: &'_ Option<String>| text.clone();
     run(
         &INSERT_EVENT,
@@ -261,7 +277,7 @@ fn insert_by_statement(
             sealing.key_id.into(),
             event.subject_version.into(),
             event.test.into(),
-            id.into(),
+            id.as_str().into(),
             event.partner_id.as_str().into(),
             event.kind.as_str().into(),
             optional(&event.source).into(),

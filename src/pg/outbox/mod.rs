@@ -32,6 +32,7 @@ mod reading;
 mod reconciling;
 mod requests;
 mod results;
+mod rows;
 mod shape;
 mod statement;
 mod streamed;
