@@ -63,6 +63,7 @@ fn backlogs(report: &mut Report, rounds: usize, most: usize, pinned: bool) -> Ve
         let fresh = outbox.endpoint("fresh", &sink, "/fresh", "");
         let waits = outbox.endpoint("waits", &sink, "/waits", "");
         warm_up(&mut outbox, &["fresh", "waits"], &body);
+        outbox.settle();
         if pinned {
             let mut sql = outbox.another();
             sql.batch_execute(
@@ -161,6 +162,7 @@ fn endpoints(report: &mut Report, rounds: usize, most: usize) {
     let mut outbox = Outbox::create(&cluster, "growth");
     outbox.endpoint("fresh", &sink, "/fresh", "");
     warm_up(&mut outbox, &["fresh"], &body);
+    outbox.settle();
     let mut there = 1;
     let mut few = None;
     for count in [10, 1_000, most] {

@@ -61,7 +61,7 @@ fn what_an_operator_added_is_obeyed_and_the_row_is_the_same() {
     let receiver = Receiver::http();
     let mut shop = Outbox::create(&cluster, "shop");
     let endpoint = shop.endpoint("acme", &receiver.url("/hook"));
-    let mut deliver = |shop: &mut Outbox<'_>| {
+    let deliver = |shop: &mut Outbox<'_>| {
         let event = shop.emit("order.paid", "acme", "{}");
         shop.wait_for_state(&event, &endpoint, "delivered");
         event

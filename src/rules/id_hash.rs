@@ -1,11 +1,14 @@
 //! Maps by ids. Ids are made here, with random bits, so nobody can choose them to collide: what the standard hasher does
 //! against that cost 3 % of the leader's main thread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map by event, endpoint, pair or ticket.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+
+/// The same without values.
+pub type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
 /// Folds each number into the state by one multiplication.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +49,6 @@ const SEED: u64 = 0x6a09_e667_f3bc_c909;
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
     use std::hash::Hash;
 
     use super::*;

@@ -5,10 +5,11 @@
 //!
 //! Knows no thread, no lock and no clock.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::rules::delivery::{Answer, Outcome};
+use crate::rules::id_hash::IdMap;
 use crate::rules::ids::EndpointId;
 use crate::wire::challenge::ChallengeJob;
 use crate::wire::flight::BY_THREAD;
@@ -69,7 +70,7 @@ pub(super) struct Queue {
     quick: VecDeque<(Box<Job>, Instant)>,
     /// What a thread may take.
     ready: VecDeque<(Task, Instant)>,
-    lines: HashMap<EndpointId, Line>,
+    lines: IdMap<EndpointId, Line>,
     waiting: usize,
 }
 

@@ -14,6 +14,7 @@ use super::transaction::{Trouble, transaction};
 use super::window::Window;
 use crate::pg::emit::now_micros;
 use crate::pg::outbox::{self, Opening, Position, Whose};
+use crate::rules::id_hash::IdMap;
 use crate::rules::ids::EndpointId;
 use crate::rules::snapshot::Snapshot;
 
@@ -155,7 +156,7 @@ impl Leader {
 
     /// Sets aside those whose pairs fill the memory.
     pub fn make_room(&mut self) -> Result<(), Trouble> {
-        let mut by_endpoint: HashMap<EndpointId, (usize, usize)> = HashMap::new();
+        let mut by_endpoint: IdMap<EndpointId, (usize, usize)> = IdMap::default();
         for (id, bytes) in self.memory.fresh() {
             let share = by_endpoint.entry(id).or_default();
             *share = (share.0 + 1, share.1 + bytes);

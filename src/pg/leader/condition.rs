@@ -3,7 +3,6 @@
 //!
 //! What moves the window and how is `rules::adaptive`, what is too long a failure is `rules::health`.
 
-use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::Leader;
@@ -12,6 +11,7 @@ use crate::pg::outbox::ConditionRow;
 use crate::rules::adaptive::{AdaptiveWindow, PROBE_LONGEST, Push};
 use crate::rules::delivery::{Answer, Category, Outcome};
 use crate::rules::health::{Health, News};
+use crate::rules::id_hash::{IdMap, IdSet};
 use crate::rules::ids::EndpointId;
 use crate::rules::policy::Verdict;
 
@@ -22,8 +22,8 @@ const WRITE_ROWS: usize = 1_000;
 /// What is known of all endpoints, and what of it is not written yet.
 #[derive(Default)]
 pub struct Conditions {
-    known: HashMap<EndpointId, ConditionRow>,
-    changed: HashSet<EndpointId>,
+    known: IdMap<EndpointId, ConditionRow>,
+    changed: IdSet<EndpointId>,
     /// Since when something waits to be written.
     since: Option<Instant>,
 }

@@ -74,7 +74,7 @@ use self::window::Window;
 use super::outbox::{self, EndpointRow, Outcomes, Place, SealKeys, Walk};
 use super::settings::Settings;
 use super::wake::{Activity, Slot};
-use crate::rules::id_hash::IdMap;
+use crate::rules::id_hash::{IdMap, IdSet};
 use crate::rules::ids::{EndpointId, Pair};
 use crate::rules::scheduler::Scheduler;
 use crate::wire::crew::Crew;
@@ -178,7 +178,7 @@ struct Leader {
     last_pos: i64,
     /// Ledger row that holds the position, kept when the ledger is trimmed.
     position_n: i64,
-    batches: HashMap<i64, Batch>,
+    batches: IdMap<i64, Batch>,
     /// Batches with a row that could not be stored, and from where on the ledger is kept for them.
     stuck: HashMap<i64, i64>,
     scheduler: Scheduler<Waiting>,
@@ -186,7 +186,7 @@ struct Leader {
     /// Requests that are made up and not yet handed to the threads.
     ready: Vec<Job>,
     /// Endpoints whose queues are to be listed anew.
-    touched: HashSet<EndpointId>,
+    touched: IdSet<EndpointId>,
     last_ticket: u64,
     memory: Memory,
     crew: Crew,
@@ -201,7 +201,7 @@ struct Leader {
     /// Time of the last claim: rows written from now on are stamped later.
     last_claim: i64,
     /// Endpoints with parked pairs: new ones queue behind them.
-    behind: HashSet<EndpointId>,
+    behind: IdSet<EndpointId>,
     /// How endpoints fare.
     conditions: Conditions,
     /// What a pair in doubt is charged with: 1 when the last life did not end in order.
@@ -301,12 +301,12 @@ impl Leader {
             last_batch: 0,
             last_pos: 0,
             position_n: 0,
-            batches: HashMap::new(),
+            batches: IdMap::default(),
             stuck: HashMap::new(),
             scheduler: Scheduler::new(caps(&settings)),
             flights: IdMap::default(),
             ready: Vec::new(),
-            touched: HashSet::new(),
+            touched: IdSet::default(),
             last_ticket: 0,
             memory: Memory::default(),
             sleep: rest::Sleep::new(&crew),
@@ -316,7 +316,7 @@ impl Leader {
             due_order: BTreeSet::new(),
             cursors: HashMap::new(),
             last_claim: 0,
-            behind: HashSet::new(),
+            behind: IdSet::default(),
             conditions: Conditions::default(),
             deaths: 1,
             suspect: None,

@@ -7,7 +7,6 @@
 mod access;
 mod adopting;
 mod alerts;
-mod arrays;
 mod catalogue;
 mod change;
 mod columns;

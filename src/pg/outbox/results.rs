@@ -114,7 +114,10 @@ pub fn record(
     let of = |pick: fn(&Change) -> bool| -> Vec<&Change> {
         changes.iter().filter(|change| pick(change)).collect()
     };
-    delivered::insert(&of(delivered::is_plain), all_new);
+    let plain = of(delivered::is_plain);
+    if !(all_new && delivered::insert(&plain)) {
+        insert_deliveries(&plain);
+    }
     insert_deliveries(&of(|change| {
         change.due.is_none() && !delivered::is_plain(change)
     }));

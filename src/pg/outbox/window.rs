@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
-use super::arrays::Array;
 use super::insertion::insert_rows;
 use super::rows::{Rows, Table};
 use super::statement::{run, select, statement};
@@ -111,23 +110,21 @@ pub fn publish(first: i64, now: i64, published: &[&Event]) {
     if published.is_empty() || publish_directly(first, now, published) {
         return;
     }
-    let events = published.iter();
     let last = first + i64::try_from(published.len()).unwrap_or(0);
-    let positions: Vec<i64> = (first..last).collect();
-    let positions = Array::of_i64(positions.into_iter());
-    let partners = Array::of_texts(events.clone().map(|event| &event.partner_id));
-    let names = Array::of_texts(events.clone().map(|event| event.id.text()));
-    let kinds = Array::of_texts(events.clone().map(|event| &event.kind));
-    let tests = Array::of_bool(events.map(|event| event.test));
+    let ids: Vec<String> = published.iter().map(|event| event.id.to_string()).collect();
+    let of = |pick: fn(&Event) -> &str| -> Vec<&str> {
+        published.iter().map(|event| pick(event)).collect()
+    };
+    let tests: Vec<bool> = published.iter().map(|event| event.test).collect();
     run(
         &FEED,
         &[
             timestamp(now).into(),
-            positions.parameter(),
-            partners.parameter(),
-            names.parameter(),
-            kinds.parameter(),
-            tests.parameter(),
+            (first..last).collect::<Vec<i64>>().into(),
+            of(|event| &event.partner_id).into(),
+            ids.iter().map(String::as_str).collect::<Vec<_>>().into(),
+            of(|event| &event.kind).into(),
+            tests.into(),
         ],
         |_| (),
     );
