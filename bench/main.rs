@@ -15,6 +15,7 @@ mod latency;
 mod outage;
 mod plot;
 mod range;
+mod receiver;
 mod report;
 mod setup;
 mod sink;
@@ -44,6 +45,10 @@ const PARTS: [&str; 12] = [
 
 fn main() -> ExitCode {
     let asked: Vec<String> = std::env::args().skip(1).collect();
+    if asked == [sink::RECEIVER] {
+        receiver::run().expect("a port, a session, and somebody who asks");
+        return ExitCode::SUCCESS;
+    }
     if let Some(unknown) = asked.iter().find(|name| !PARTS.contains(&name.as_str())) {
         eprintln!(
             "there is no part \"{unknown}\"; there are: {}",

@@ -4,9 +4,10 @@
 //! disk, its share of the indexes included, which docs/sizing.md counts on.
 
 use crate::{
+    receiver::FAILS_SOMETIMES,
     report::{Report, Target},
     setup::{Outbox, payload, plan},
-    sink::{FAILS_SOMETIMES, Sink},
+    sink::Sink,
 };
 
 const EVENTS: usize = 10_000;

@@ -326,3 +326,31 @@ fn types_of(requests: &[webhook_outbox_test::receiver::Request]) -> Vec<String> 
     types.sort();
     types
 }
+
+#[test]
+fn endpoints_by_the_thousand_are_known_however_they_were_read() {
+    // More than two pages, and not a whole number of them.
+    const MANY: usize = 2_345;
+    let mut shop = Outbox::create(&CLUSTER, "thousands");
+    let receiver = Receiver::http();
+    let every_one = |shop: &mut Outbox<'_>, kind: &str| {
+        receiver.forget();
+        shop.run(&format!(
+            "select count(webhook.emit('{kind}', 'many' || n, '{{}}')) from generate_series(1, {MANY}) as n"
+        ));
+        wait_for("every endpoint gets its event", PATIENCE, || {
+            receiver.count() >= MANY
+        });
+        shop.wait_until(&format!(
+            "(select count(*) = {MANY} from webhook.deliveries where state = 'delivered' and type = '{kind}')"
+        ));
+        assert_eq!(types(&receiver), vec![kind; MANY]);
+    };
+    shop.run(&format!(
+        "select count(webhook.create_endpoint('many' || n, '{}', verify => 'none')) from generate_series(1, {MANY}) as n",
+        receiver.url("/hook")
+    ));
+    every_one(&mut shop, "a.changed");
+    shop.restart_leader();
+    every_one(&mut shop, "b.begun");
+}
