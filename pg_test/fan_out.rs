@@ -302,6 +302,42 @@ fn a_new_endpoint_gets_what_others_committed_while_its_transaction_was_open() {
     assert!(ids(&receiver).contains(&event));
 }
 
+#[test]
+fn endpoints_of_one_transaction_get_what_their_own_partners_emitted_meanwhile() {
+    let mut shop = Outbox::join(&CLUSTER, "shop");
+    let receiver = Receiver::http();
+    shop.run("begin");
+    shop.endpoint("made1", &receiver.url("/one"));
+    shop.endpoint_with("made1", &receiver.url("/one/a"), ", event_types => '{a.*}'");
+    shop.endpoint_with("made1", &receiver.url("/one/test"), ", test => true");
+    shop.endpoint("made2", &receiver.url("/two"));
+    let mut other = shop.another();
+    for kind in ["a.live", "b.live"] {
+        other.emit(kind, "made1", "{}");
+        other.emit(kind, "made2", "{}");
+    }
+    other.emit_with("a.test", "made1", "{}", ", test => true");
+    other.emit_with("a.test", "made2", "{}", ", test => true");
+    let last = other.emit("a.live", "made3", "{}");
+    other.wait_until(&format!(
+        "(select published_at is not null from webhook.events where event_id = '{last}')"
+    ));
+    shop.run("commit");
+    receiver.wait_for(6, PATIENCE);
+    for partner in ["made1", "made2"] {
+        let own = shop.emit("z.last", partner, "{}");
+        shop.wait_until(&format!(
+            "(select bool_and(state = 'delivered') from webhook.deliveries where event_id = '{own}')"
+        ));
+    }
+    let at = |path: &str| types_of(&receiver.requests_for(path));
+    assert_eq!(at("/one"), ["a.live", "b.live", "z.last"]);
+    assert_eq!(at("/one/a"), ["a.live"]);
+    assert_eq!(at("/one/test"), ["a.test"]);
+    assert_eq!(at("/two"), ["a.live", "b.live", "z.last"]);
+    assert_eq!(receiver.count(), 8);
+}
+
 fn ids(receiver: &Receiver) -> HashSet<String> {
     receiver
         .requests()

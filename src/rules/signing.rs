@@ -6,6 +6,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -76,8 +77,8 @@ impl fmt::Debug for Secret {
 pub enum Key {
     /// HMAC-SHA256; the receiver holds the same key.
     Symmetric(Secret),
-    /// ed25519; the receiver holds the public half.
-    Asymmetric(KeyPair),
+    /// ed25519; the receiver holds the public half. Seven times as large as a secret, which nearly all keys are.
+    Asymmetric(Arc<KeyPair>),
 }
 
 impl From<Secret> for Key {
@@ -88,7 +89,7 @@ impl From<Secret> for Key {
 
 impl From<KeyPair> for Key {
     fn from(pair: KeyPair) -> Self {
-        Self::Asymmetric(pair)
+        Self::Asymmetric(Arc::new(pair))
     }
 }
 

@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A snapshot: transactions below `xmin` have ended, from `xmax` on have not begun, `running` ran.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot {
     xmin: u64,
     xmax: u64,

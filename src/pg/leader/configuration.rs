@@ -14,6 +14,7 @@ use crate::rules::envelope::Event;
 use crate::rules::id_hash::IdMap;
 use crate::rules::ids::EndpointId;
 use crate::rules::policy::{EndpointPolicy, PolicyRow, RetryPolicy};
+use crate::rules::revision::Revision;
 use crate::rules::snapshot::Snapshot;
 use crate::rules::target::{Refusal, Target};
 
@@ -45,7 +46,8 @@ pub struct Applied {
 pub struct Configuration {
     origin: i64,
     boundary: Boundary,
-    endpoints: IdMap<EndpointId, Endpoint>,
+    /// In boxes: a map that grows would have two of everything for a moment.
+    endpoints: IdMap<EndpointId, Box<Endpoint>>,
     by_partner: HashMap<String, Vec<EndpointId>>,
     classes: HashMap<String, i16>,
     retry: RetryPolicy,
@@ -54,6 +56,8 @@ pub struct Configuration {
     all_paused: bool,
     paused_partners: HashSet<String>,
     paused_types: HashSet<String>,
+    /// What most endpoints have, once for all of them.
+    usual: (Arc<Revision>, Arc<Vec<(String, String)>>),
     /// Some endpoint wants a schema version: events may need more than their own row.
     pins: bool,
 }
@@ -72,13 +76,14 @@ impl Configuration {
             all_paused: false,
             paused_partners: HashSet::new(),
             paused_types: HashSet::new(),
+            usual: (Arc::default(), Arc::default()),
             pins: false,
         }
     }
 
     /// An endpoint by its id; those of another origin are unknown here.
     pub fn endpoint(&self, id: EndpointId) -> Option<&Endpoint> {
-        self.endpoints.get(&id)
+        self.endpoints.get(&id).map(Box::as_ref)
     }
 
     /// A URL as the boundary sees it.
@@ -88,7 +93,9 @@ impl Configuration {
 
     /// Every endpoint of this origin.
     pub fn endpoints(&self) -> impl Iterator<Item = (EndpointId, &Endpoint)> {
-        self.endpoints.iter().map(|(id, endpoint)| (*id, endpoint))
+        self.endpoints
+            .iter()
+            .map(|(id, endpoint)| (*id, endpoint.as_ref()))
     }
 
     /// Endpoints of a partner.
@@ -259,7 +266,7 @@ impl Configuration {
             let policy = self.resolve(row.policy.as_deref());
             self.endpoints.insert(
                 row.id,
-                Endpoint {
+                Box::new(Endpoint {
                     target: self.boundary.target(&row.url).map(Arc::new),
                     partner_id: row.partner_id,
                     url: row.url,
@@ -271,10 +278,10 @@ impl Configuration {
                     state_reason: row.state_reason,
                     generation: row.generation,
                     revision: row.revision,
-                    shape: Arc::new(row.shape),
+                    shape: shared(row.shape, &self.usual.0),
                     revisions: row.revisions,
                     profile: row.profile,
-                    extra: Arc::new(row.extra),
+                    extra: shared(row.extra, &self.usual.1),
                     cap: row.max_in_flight.and_then(|cap| usize::try_from(cap).ok()),
                     policy_name: row.policy,
                     policy,
@@ -287,7 +294,7 @@ impl Configuration {
                     found_at: row.found_at,
                     keys,
                     proof: row.proof,
-                },
+                }),
             );
         }
         applied
@@ -377,5 +384,14 @@ impl Configuration {
                 && endpoint.test == event.test
                 && endpoint.standing != Standing::Closed
         })
+    }
+}
+
+/// A value behind the same pointer as the usual one, where it is the same.
+fn shared<T: PartialEq>(value: T, usual: &Arc<T>) -> Arc<T> {
+    if value == **usual {
+        Arc::clone(usual)
+    } else {
+        Arc::new(value)
     }
 }

@@ -78,7 +78,11 @@ pub fn signing_keys(endpoints: Vec<i64>) -> HashMap<i64, Vec<KeyRow>> {
                     .and_then(|bytes| key(kind, &bytes)),
                 None => Err("it is of a kind that this version does not know".to_owned()),
             };
-            keys.entry(endpoint_id).or_default().push(KeyRow {
+            // Most endpoints have one; a vector that grows has room for four.
+            let of_endpoint = keys
+                .entry(endpoint_id)
+                .or_insert_with(|| Vec::with_capacity(1));
+            of_endpoint.push(KeyRow {
                 id: key_id,
                 valid_until: row
                     .get::<TimestampWithTimeZone>(4)

@@ -20,36 +20,37 @@ pub struct Belated {
     pub subject: Option<Arc<str>>,
 }
 
-/// An event that an endpoint missed.
+/// An event that endpoints of its partner missed.
 pub struct MissedEvent {
     pub event: EventId,
+    pub partner_id: String,
+    pub test: bool,
     pub kind: String,
     /// Kind and identity of its subject, joined.
     pub subject: Option<String>,
 }
 
-// Split like the window itself: what ran when the endpoint was made, and what began later. A condition
-// on the oldest of them alone would read everything since, for as long as somebody's transaction is old.
+// Split like the window itself: what ran when the endpoints were made, and what began later. A condition
+// on the oldest of them alone would read everything since, for as long as somebody's transaction is old. No index leads
+// from a partner to its events, so all partners are asked for at once.
 statement!(
     MISSED,
-    [i64, &str, &str, &str, &str, bool],
-    "select e.event_id, e.type, e.subject_type || ':' || e.subject_id
+    [i64, Vec<&str>, &str, &str, &str],
+    "select e.event_id, e.partner_id, e.test, e.type, e.subject_type || ':' || e.subject_id
        from webhook._event as e
       where e.origin = $1
-        and e.partner_id = $2
+        and e.partner_id in (select wanted.partner_id from unnest($2) as wanted (partner_id))
         and e.xid = any (array(select pg_catalog.pg_snapshot_xip($3::pg_snapshot)))
         and pg_catalog.pg_visible_in_snapshot(e.xid, $4::pg_snapshot)
-        and e.test = $6
         and e.body is not null
      union all
-     select e.event_id, e.type, e.subject_type || ':' || e.subject_id
+     select e.event_id, e.partner_id, e.test, e.type, e.subject_type || ':' || e.subject_id
        from webhook._event as e
       where e.origin = $1
-        and e.partner_id = $2
+        and e.partner_id in (select wanted.partner_id from unnest($2) as wanted (partner_id))
         and e.xid >= pg_catalog.pg_snapshot_xmax($3::pg_snapshot)
         and e.xid < $5::xid8
         and pg_catalog.pg_visible_in_snapshot(e.xid, $4::pg_snapshot)
-        and e.test = $6
         and e.body is not null"
 );
 
@@ -69,11 +70,10 @@ statement!(ADD, [Vec<&str>, Vec<i64>, Vec<i32>, Vec<i16>, TimestampWithTimeZone,
        join unnest($1, $2, $4, $6, $7) as r (event, endpoint, class, hold, subject)
          on r.event = m.event_id and r.endpoint = m.endpoint_id");
 
-/// Events of a partner that `read` saw and `created` did not, with their types.
+/// Events of these partners that `read` saw and `created` did not, with their types.
 pub fn missed_events(
     origin: i64,
-    partner: &str,
-    test: bool,
+    partners: Vec<&str>,
     created: &Snapshot,
     read: &Snapshot,
 ) -> Vec<MissedEvent> {
@@ -81,18 +81,19 @@ pub fn missed_events(
         &MISSED,
         &[
             origin.into(),
-            partner.into(),
+            partners.into(),
             created.to_string().as_str().into(),
             read.to_string().as_str().into(),
             read.xmax().to_string().as_str().into(),
-            test.into(),
         ],
         |rows| {
             rows.filter_map(|row| {
                 Some(MissedEvent {
                     event: row.get::<String>(1).ok().flatten()?.parse().ok()?,
-                    kind: row.get::<String>(2).ok().flatten()?,
-                    subject: row.get::<String>(3).ok().flatten(),
+                    partner_id: row.get::<String>(2).ok().flatten()?,
+                    test: row.get::<bool>(3).ok().flatten()?,
+                    kind: row.get::<String>(4).ok().flatten()?,
+                    subject: row.get::<String>(5).ok().flatten(),
                 })
             })
             .collect()

@@ -86,7 +86,8 @@ struct Partner {
 #[derive(Debug)]
 pub struct Scheduler<T> {
     caps: Caps,
-    lines: IdMap<EndpointId, Line<T>>,
+    /// In boxes: a map that grows would have two of everything for a moment.
+    lines: IdMap<EndpointId, Box<Line<T>>>,
     partners: HashMap<Arc<str>, Partner>,
     /// Partners that have endpoints in their rings and may run more, as far as is known.
     rings: Rings<Arc<str>>,
@@ -160,7 +161,8 @@ impl<T> Scheduler<T> {
         match self.lines.get_mut(&endpoint) {
             None => {
                 let partner = self.enter_partner(partner, 0);
-                self.lines.insert(endpoint, Line::new(partner, limits));
+                let line = Box::new(Line::new(partner, limits));
+                self.lines.insert(endpoint, line);
             }
             Some(line) => {
                 line.set_limits(limits);
