@@ -37,7 +37,7 @@ pub fn report(report: &mut Report, rounds: usize, most: usize) {
     endpoints(
         report,
         rounds,
-        if most > 1_000_000 { 100_000 } else { 10_000 },
+        if most >= 1_000_000 { 100_000 } else { 10_000 },
     );
     mix(report);
 }
